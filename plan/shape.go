@@ -1,0 +1,113 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/mesh"
+)
+
+// Limits of a plan; Validate names the one that a shape breaks.
+const (
+	MaxTokens = 1 << 31
+	MaxHeads  = 1 << 14
+	MaxDim    = 1 << 12
+)
+
+// Shape is an attention problem without its data. Queries and keys are two sequences, each with
+// tokens and owners of its own; in self-attention they have the same length.
+type Shape struct {
+	QTokens, KTokens    int
+	QHeads, KHeads      int
+	Dim, VDim           int
+	ElemBytes, AccBytes int
+	Scale               float64
+	Mask                attn.Mask
+}
+
+// Validate refuses shapes that no plan can serve, naming the value and what would work.
+func (s *Shape) Validate() error {
+	switch {
+	case s.QTokens < 1 || s.QTokens > MaxTokens:
+		return fmt.Errorf("tokens %d: use 1 to %d", s.QTokens, MaxTokens)
+	case s.KTokens < 1 || s.KTokens > MaxTokens:
+		return fmt.Errorf("key tokens %d: use 1 to %d", s.KTokens, MaxTokens)
+	case s.QHeads < 1 || s.QHeads > MaxHeads:
+		return fmt.Errorf("heads %d: use 1 to %d", s.QHeads, MaxHeads)
+	case s.Dim < 1 || s.Dim > MaxDim:
+		return fmt.Errorf("dim %d: use 1 to %d", s.Dim, MaxDim)
+	case s.VDim < 1 || s.VDim > MaxDim:
+		return fmt.Errorf("v-dim %d: use 1 to %d", s.VDim, MaxDim)
+	case math.IsNaN(s.Scale) || math.IsInf(s.Scale, 0):
+		return fmt.Errorf("scale %v is not a finite number: use a number such as %.4g",
+			s.Scale, 1/math.Sqrt(float64(s.Dim)))
+	case s.ElemBytes < 1 || s.AccBytes < s.ElemBytes:
+		return fmt.Errorf("element of %d bytes with an accumulator of %d: an accumulator is at "+
+			"least as wide as its element", s.ElemBytes, s.AccBytes)
+	}
+	return mesh.ValidateHeads(s.QHeads, s.KHeads, 1)
+}
+
+// Bytes is the size of a block: rows tokens of heads heads of a tensor.
+func (s *Shape) Bytes(t Tensor, rows, heads int) int64 {
+	n := int64(rows) * int64(heads)
+	elem, acc, d, dv := int64(s.ElemBytes), int64(s.AccBytes), int64(s.Dim), int64(s.VDim)
+	switch t {
+	case Q:
+		return n * d * elem
+	case KV:
+		return n * (d + dv) * elem
+	case State:
+		return n * (dv + 2) * acc
+	case Out:
+		return n * (dv*elem + acc)
+	case DO:
+		return n * dv * elem
+	case Delta:
+		return n * acc
+	case DQ:
+		return n * d * acc
+	case DKV:
+		return n * (d + dv) * acc
+	}
+	return 0
+}
+
+// AllHeads is every head of a tensor.
+func (s *Shape) AllHeads(t Tensor) mesh.Heads {
+	if t.keyed() {
+		return mesh.Heads{Hi: int32(s.KHeads)}
+	}
+	return mesh.Heads{Hi: int32(s.QHeads)}
+}
+
+// KVHeads are the key/value heads that query heads q read.
+func (s *Shape) KVHeads(q mesh.Heads) mesh.Heads {
+	g := int32(s.QHeads / s.KHeads)
+	return mesh.Heads{Lo: q.Lo / g, Hi: (q.Hi-1)/g + 1}
+}
+
+// Header is what all programs of a plan share: the shape, the token sets that operands name, and
+// who is at home where.
+type Header struct {
+	Shape
+	Ranks int
+	Sets  []mesh.Set // by SetID; set 0 is empty
+	Names []string   // of the sets, for texts: c3 (ring shard 3), c3.1 (its run 1)
+	HomeQ []SetID    // by rank: the query tokens whose q, dO, out, lse, dq the rank holds
+	HomeK []SetID    // by rank: the key tokens whose k, v, dk, dv the rank holds
+}
+
+// OperandBytes is the size of an operand's region.
+func (h *Header) OperandBytes(a *Operand) int64 {
+	return h.Bytes(a.Tensor, h.Sets[a.Set].Len(), a.Heads.Len())
+}
+
+// Source gives programs rank by rank, on demand, so that a plan of thousands of ranks never
+// exists whole. A Plan is one; tests wrap it to change programs.
+type Source interface {
+	Header() *Header
+	Passes() []Pass
+	Program(pass Pass, rank int) (*Program, error)
+}

@@ -1,0 +1,34 @@
+package plan
+
+// Class groups transfers for counting: what the JSON and the tables show.
+type Class uint8
+
+// The classes of traffic.
+const (
+	A2AForward Class = iota
+	KVForward
+	KVBackward
+	DKVHops
+	A2ABackward
+	NumClasses
+)
+
+// String is the class's name in JSON.
+func (c Class) String() string {
+	return [NumClasses]string{"a2a_forward", "kv_forward", "kv_backward", "dkv", "a2a_backward"}[c]
+}
+
+// ClassOf is the class of a transfer on a lane in a pass.
+func ClassOf(pass Pass, lane int32) Class {
+	switch {
+	case lane == LaneDKV:
+		return DKVHops
+	case lane == LaneKV && pass == Backward:
+		return KVBackward
+	case lane == LaneKV:
+		return KVForward
+	case pass == Backward:
+		return A2ABackward
+	}
+	return A2AForward
+}
