@@ -1,0 +1,294 @@
+package sched
+
+import (
+	"fmt"
+
+	"github.com/kvloom/kvloom/actors"
+)
+
+// Config is the scheduler's gang and limits.
+type Config struct {
+	Ranks int
+	// Window is how many rounds ranks may run ahead of the slowest; at least 1.
+	Window int32
+	// Deadline is how long a rank may take to answer when asked something that needs no work, and
+	// how long a running gang may show no progress before ranks are asked for a sign of life.
+	Deadline actors.Time
+	// AbortWait is how long a rank may take to flush; 0 is a quarter of Deadline.
+	AbortWait actors.Time
+	// Plan is the short hash of the plans of rounds from <= r < to, which every rank must confirm.
+	Plan func(from, to int32) uint64
+}
+
+// Phase is what the scheduler is about.
+type Phase uint8
+
+// The phases.
+//
+//	forming -> ready -> proposing -> running -> ready
+//	              \________\___________\_____> aborting -> forming (next epoch)
+//	any -> closing -> closed
+const (
+	Forming   Phase = iota // waiting for the Hello of every rank
+	Ready                  // all here, nothing to do
+	Proposing              // waiting for every rank to confirm the plan hash
+	Running                // rounds are granted
+	Aborting               // waiting for every rank to flush
+	Closing                // waiting for every rank to stop
+	Closed
+)
+
+// member is what the scheduler knows of a rank.
+type member struct {
+	incarnation uint64
+	here        bool  // said Hello and not gone since
+	answered    bool  // in the phase at hand
+	ponged      bool  // since the last Ping
+	done        int32 // first round not done
+	waitsOn     int32 // after an abort: the peer it waited on, -1 none
+	op          int32
+	lane        int32
+}
+
+// Scheduler orchestrates the rounds of a gang of ranks. It is a pure machine.
+type Scheduler struct {
+	cfg     Config
+	phase   Phase
+	epoch   actors.Epoch
+	members []member
+	from    int32 // the submitted rounds
+	to      int32
+	asked   bool // rounds are submitted and not yet finished
+	low     int32
+	atLow   int   // ranks whose first round not done is low
+	granted int32 // exclusive
+	pinged  bool
+	moved   bool // progress since the last alarm
+	verdict verdict
+}
+
+// verdict is why the gang is aborted and who is to blame.
+type verdict struct {
+	fault    actors.Fault
+	rank     int32 // culprit, -1 unknown
+	reporter int32
+	op, peer int32
+	lane     int32
+	round    int32
+}
+
+// New makes a scheduler; the world sends it Start.
+func New(cfg Config) *Scheduler {
+	if cfg.AbortWait == 0 {
+		cfg.AbortWait = cfg.Deadline / 4
+	}
+	cfg.Window = max(cfg.Window, 1)
+	return &Scheduler{cfg: cfg, epoch: 1, members: make([]member, cfg.Ranks)}
+}
+
+// Phase is what the scheduler is about.
+func (s *Scheduler) Phase() Phase { return s.phase }
+
+// Epoch is the present epoch.
+func (s *Scheduler) Epoch() actors.Epoch { return s.epoch }
+
+// Step takes one envelope.
+func (s *Scheduler) Step(now actors.Time, in actors.Envelope, out *actors.Outbox) {
+	if s.phase == Closed {
+		return
+	}
+	switch in.Kind {
+	case actors.Hello:
+		s.hello(now, in, out)
+	case actors.Down:
+		s.down(now, in, out)
+	case actors.Submit:
+		s.submit(now, in, out)
+	case actors.Close:
+		s.close(now, out)
+	case actors.Timer:
+		s.alarm(now, out)
+	case actors.Pong:
+		s.member(in).ponged = true
+	case actors.Confirm, actors.RoundDone, actors.Late, actors.Aborted, actors.Stopped:
+		s.answer(now, in, out)
+	}
+}
+
+func (s *Scheduler) member(in actors.Envelope) *member { return &s.members[in.From.Rank] }
+
+// answer handles what a rank says in the present epoch; the words of older ones are dropped.
+func (s *Scheduler) answer(now actors.Time, in actors.Envelope, out *actors.Outbox) {
+	m := s.member(in)
+	if in.Epoch != s.epoch {
+		return
+	}
+	m.ponged = true
+	switch {
+	case in.Kind == actors.Confirm && s.phase == Proposing:
+		s.confirm(now, in, out)
+	case in.Kind == actors.RoundDone && s.phase == Running:
+		s.roundDone(now, in, out)
+	case in.Kind == actors.Late && (s.phase == Running || s.phase == Proposing):
+		s.abort(now, verdict{
+			fault: in.Fault, rank: -1, reporter: in.From.Rank, op: in.Op, peer: in.Peer,
+			lane: in.Lane, round: in.Round}, out)
+	case in.Kind == actors.Aborted && s.phase == Aborting:
+		m.answered, m.waitsOn, m.op, m.lane = true, in.Peer, in.Op, in.Lane
+		if in.Op < 0 {
+			m.waitsOn = -1
+		}
+		s.maybeAborted(now, out)
+	case in.Kind == actors.Stopped && s.phase == Closing:
+		m.answered = true
+		s.maybeClosed(out)
+	}
+}
+
+// hello makes a rank a member; when all are here the gang is formed.
+func (s *Scheduler) hello(now actors.Time, in actors.Envelope, out *actors.Outbox) {
+	if int(in.From.Rank) >= len(s.members) {
+		out.Note(fmt.Sprintf("rank %d is not of this gang of %d ranks", in.From.Rank, len(s.members)))
+		return
+	}
+	m := s.member(in)
+	if in.A < m.incarnation {
+		return
+	}
+	m.incarnation, m.here = in.A, true
+	if s.phase == Forming && s.all(func(m *member) bool { return m.here }) {
+		s.phase = Ready
+		out.ClearAlarm()
+		s.propose(now, out)
+	}
+}
+
+func (s *Scheduler) all(ok func(*member) bool) bool {
+	for i := range s.members {
+		if !ok(&s.members[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Scheduler) submit(now actors.Time, in actors.Envelope, out *actors.Outbox) {
+	s.from, s.to, s.asked = in.Round, in.Op, true
+	switch s.phase {
+	case Forming:
+		out.SetAlarm(now + s.cfg.Deadline)
+	case Ready:
+		s.propose(now, out)
+	}
+}
+
+// propose asks every rank to confirm the plan hash of the submitted rounds.
+func (s *Scheduler) propose(now actors.Time, out *actors.Outbox) {
+	if !s.asked {
+		return
+	}
+	s.phase = Proposing
+	s.toAll(out, actors.Envelope{
+		Kind: actors.Propose, Round: s.from, Op: s.to, A: s.cfg.Plan(s.from, s.to)})
+	out.SetAlarm(now + s.cfg.Deadline)
+}
+
+// toAll sends to every rank that is here and forgets what they answered before.
+func (s *Scheduler) toAll(out *actors.Outbox, e actors.Envelope) {
+	for i := range s.members {
+		s.members[i].answered = false
+		if s.members[i].here {
+			s.toRank(out, int32(i), e)
+		}
+	}
+}
+
+func (s *Scheduler) toRank(out *actors.Outbox, rank int32, e actors.Envelope) {
+	e.To = actors.Addr{Role: actors.Rank, Rank: rank}
+	e.From, e.Epoch = actors.Addr{Role: actors.Scheduler}, s.epoch
+	out.Send(e)
+}
+
+func (s *Scheduler) toOwner(out *actors.Outbox, e actors.Envelope) {
+	e.To, e.From = actors.Addr{Role: actors.Owner}, actors.Addr{Role: actors.Scheduler}
+	e.Epoch = s.epoch
+	out.Send(e)
+}
+
+func (s *Scheduler) confirm(now actors.Time, in actors.Envelope, out *actors.Outbox) {
+	if want := s.cfg.Plan(s.from, s.to); in.A != want {
+		out.Note(fmt.Sprintf("rank %d holds plan %016x for rounds %d to %d, the scheduler %016x: "+
+			"all ranks must build from the same problem, mesh and options",
+			in.From.Rank, in.A, s.from, s.to-1, want))
+		s.abort(now, verdict{fault: actors.PlanMismatch, rank: in.From.Rank,
+			reporter: in.From.Rank, op: -1, peer: -1, lane: -1, round: s.from}, out)
+		return
+	}
+	s.member(in).answered = true
+	if !s.all(func(m *member) bool { return m.answered }) {
+		return
+	}
+	s.phase, s.low, s.atLow, s.granted = Running, s.from, len(s.members), s.from
+	for i := range s.members {
+		s.members[i].done = s.from
+	}
+	s.pinged, s.moved = false, false
+	out.SetAlarm(now + s.cfg.Deadline)
+	s.grant(out)
+}
+
+// grant gives leave to run up to Window rounds beyond the slowest rank.
+func (s *Scheduler) grant(out *actors.Outbox) {
+	upTo := min(s.low+s.cfg.Window, s.to)
+	if upTo == s.granted {
+		return
+	}
+	s.granted = upTo
+	for i := range s.members {
+		s.toRank(out, int32(i), actors.Envelope{Kind: actors.Grant, Round: s.from, Op: upTo})
+	}
+}
+
+func (s *Scheduler) roundDone(now actors.Time, in actors.Envelope, out *actors.Outbox) {
+	m := s.member(in)
+	s.moved = true
+	if in.Round != m.done {
+		return
+	}
+	m.done++
+	if in.Round != s.low {
+		return
+	}
+	s.atLow--
+	for s.atLow == 0 && s.low < s.to {
+		s.low++
+		for i := range s.members {
+			if s.members[i].done == s.low {
+				s.atLow++
+			}
+		}
+		s.toOwner(out, actors.Envelope{Kind: actors.Complete, Round: s.low})
+	}
+	if s.low == s.to {
+		s.phase, s.asked = Ready, false
+		out.ClearAlarm()
+		return
+	}
+	s.grant(out)
+}
+
+func (s *Scheduler) close(now actors.Time, out *actors.Outbox) {
+	s.phase = Closing
+	s.toAll(out, actors.Envelope{Kind: actors.Stop})
+	out.SetAlarm(now + s.cfg.AbortWait)
+	s.maybeClosed(out)
+}
+
+func (s *Scheduler) maybeClosed(out *actors.Outbox) {
+	if !s.all(func(m *member) bool { return m.answered || !m.here }) {
+		return
+	}
+	s.phase = Closed
+	out.ClearAlarm()
+	s.toOwner(out, actors.Envelope{Kind: actors.Closed})
+}
