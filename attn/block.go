@@ -1,6 +1,11 @@
 package attn
 
-import "github.com/kvloom/kvloom/mesh"
+import (
+	"fmt"
+	"math"
+
+	"github.com/kvloom/kvloom/mesh"
+)
 
 // Float is an element type of the exact paths. Accumulators have the element's own type here;
 // narrower elements (bf16) come with accumulators of f32.
@@ -38,3 +43,175 @@ type State[T Float] struct{ Acc, M, L []T }
 //	DO [NQ, QHeads, DV]   LSE, Delta [NQ, QHeads]   DQ [NQ, QHeads, D]
 //	DK [NK, KHeads, D]    DV [NK, KHeads, DV]
 type Grad[T Float] struct{ DO, LSE, Delta, DQ, DK, DV []T }
+
+// Validate checks the block's sizes and lengths and that every held query head finds its KV head;
+// the error names the first thing that is wrong. Blocks without rows or without keys are fine.
+func (b *Block[T]) Validate() error {
+	nq, nk := b.QSpans.Len(), b.KSpans.Len()
+	if b.QHeads < 1 || b.KHeads < 1 || b.Group < 1 || b.D < 1 || b.DV < 1 {
+		return fmt.Errorf("attn: block of %d query heads, %d KV heads, group %d, dim %d, "+
+			"value dim %d: all must be 1 or more", b.QHeads, b.KHeads, b.Group, b.D, b.DV)
+	}
+	if lo, hi := b.KVHead(0), b.KVHead(b.QHeads-1); lo < 0 || hi >= b.KHeads {
+		return fmt.Errorf("attn: block's query heads [%d,%d) read held KV heads %d to %d, "+
+			"of which [0,%d) are there", b.QHead0, b.QHead0+b.QHeads, lo, hi, b.KHeads)
+	}
+	if len(b.Q) != nq*b.QHeads*b.D || len(b.K) != nk*b.KHeads*b.D ||
+		len(b.V) != nk*b.KHeads*b.DV {
+		return fmt.Errorf("attn: block's q, k, v have %d, %d, %d values, their shapes need "+
+			"%d, %d, %d", len(b.Q), len(b.K), len(b.V),
+			nq*b.QHeads*b.D, nk*b.KHeads*b.D, nk*b.KHeads*b.DV)
+	}
+	return nil
+}
+
+// FreshState sets s to the state before any block.
+func FreshState[T Float](s State[T]) {
+	clear(s.Acc)
+	clear(s.L)
+	for r := range s.M {
+		s.M[r] = negInf[T]()
+	}
+}
+
+// tileKeys is how many keys Forward sums by themselves before it adds them to the state: one long
+// running sum in float32 would lose more than 1e-6 over 4,096 keys.
+const tileKeys = 64
+
+// Forward folds the block into the state: m' = max(m, row maximum), l and acc rescaled by
+// exp(m - m'), then the block's weights exp(s - m') added (Milakov and Gimelshein, Online
+// normalizer calculation). Rows that see no key of the block stay as they are.
+func Forward[T Float](b *Block[T], s State[T]) {
+	w, part := make([]T, b.KSpans.Len()), make([]T, b.DV)
+	b.eachRow(func(r, h int, runs []run) {
+		x := r*b.QHeads + h
+		top := b.logits(w, r, h, runs)
+		if isNegInf(top) {
+			return
+		}
+		acc := s.Acc[x*b.DV:][:b.DV]
+		m := max(s.M[x], top)
+		fade := exp(s.M[x] - m)
+		for d := range acc {
+			acc[d] *= fade
+		}
+		sum := s.L[x] * fade
+		for _, run := range runs {
+			for lo := run.lo; lo < run.hi; lo += tileKeys {
+				clear(part)
+				var partSum T
+				for j := lo; j < min(lo+tileKeys, run.hi); j++ {
+					p := exp(w[j] - m)
+					partSum += p
+					axpy(part, p, b.v(j, h))
+				}
+				sum += partSum
+				Accumulate(acc, part)
+			}
+		}
+		s.M[x], s.L[x] = m, sum
+	})
+}
+
+// Finalize turns the state of rows*heads rows into out [rows, heads, dv] and lse [rows, heads]:
+// out = acc / l, lse = m + log l; 0 and -Inf where l = 0. out may be s.Acc itself, lse s.M or s.L.
+func Finalize[T Float](dv int, s State[T], out, lse []T) {
+	for r, l := range s.L {
+		o, acc := out[r*dv:][:dv], s.Acc[r*dv:][:dv]
+		if l == 0 {
+			clear(o)
+			lse[r] = negInf[T]()
+			continue
+		}
+		for d := range o {
+			o[d] = acc[d] / l
+		}
+		lse[r] = s.M[r] + T(math.Log(float64(l)))
+	}
+}
+
+// Delta is the row sum of do * out, both [rows, heads, dv], into delta [rows, heads]: what backward
+// needs of out.
+func Delta[T Float](dv int, do, out, delta []T) {
+	for r := range delta {
+		delta[r] = dot(do[r*dv:][:dv], out[r*dv:][:dv])
+	}
+}
+
+// Backward gives the block's share of the gradients, by the formulas of DenseBackward: it adds to
+// g.DQ and sets g.DK and g.DV. Rows with lse -Inf give nothing, whatever DO and Delta hold there.
+func Backward[T Float](b *Block[T], g Grad[T]) {
+	clear(g.DK)
+	clear(g.DV)
+	scale := T(b.Scale)
+	b.eachRow(func(r, h int, runs []run) {
+		x := r*b.QHeads + h
+		lse, delta := g.LSE[x], g.Delta[x]
+		if isNegInf(lse) {
+			return
+		}
+		q, dq, do := b.q(r, h), g.DQ[x*b.D:][:b.D], g.DO[x*b.DV:][:b.DV]
+		for _, run := range runs {
+			for j := run.lo; j < run.hi; j++ {
+				k := b.k(j, h)
+				p := exp(scale*dot(q, k) - lse)
+				ds := p * (dot(do, b.v(j, h)) - delta) * scale
+				y := j*b.KHeads + b.KVHead(h)
+				axpy(g.DV[y*b.DV:][:b.DV], p, do)
+				axpy(g.DK[y*b.D:][:b.D], ds, q)
+				axpy(dq, ds, k)
+			}
+		}
+	})
+}
+
+// Accumulate adds src to dst: how a block's dK, dV partial joins the travelling sum. It panics when
+// the lengths differ.
+func Accumulate[T Float](dst, src []T) {
+	if len(dst) != len(src) {
+		panic(fmt.Sprintf("attn: accumulate %d values onto %d", len(src), len(dst)))
+	}
+	for n, x := range src {
+		dst[n] += x
+	}
+}
+
+// eachRow visits every query row r and held head h with the runs of key rows that the row sees.
+// Rows that see none are left out.
+func (b *Block[T]) eachRow(visit func(r, h int, runs []run)) {
+	var runs []run
+	r := 0
+	for _, span := range b.QSpans {
+		for a := range span.Count {
+			runs = b.Mask.keyRuns(runs[:0], b.KSpans, span.At(a))
+			if len(runs) > 0 {
+				for h := range b.QHeads {
+					visit(r, h, runs)
+				}
+			}
+			r++
+		}
+	}
+}
+
+// logits writes scale * q.k of row r, head h to w, at the places of runs, and returns the largest.
+// A NaN among them is the largest.
+func (b *Block[T]) logits(w []T, r, h int, runs []run) T {
+	top, scale, q := negInf[T](), T(b.Scale), b.q(r, h)
+	for _, run := range runs {
+		for j := run.lo; j < run.hi; j++ {
+			w[j] = scale * dot(q, b.k(j, h))
+			top = max(top, w[j])
+		}
+	}
+	return top
+}
+
+// q is the query vector of row r, held head h.
+func (b *Block[T]) q(r, h int) []T { return b.Q[(r*b.QHeads+h)*b.D:][:b.D] }
+
+// k is the key vector of key row j that held query head h reads.
+func (b *Block[T]) k(j, h int) []T { return b.K[(j*b.KHeads+b.KVHead(h))*b.D:][:b.D] }
+
+// v is the value vector of key row j that held query head h reads.
+func (b *Block[T]) v(j, h int) []T { return b.V[(j*b.KHeads+b.KVHead(h))*b.DV:][:b.DV] }
