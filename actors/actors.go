@@ -65,6 +65,8 @@ const (
 	// Failed says that the gang was aborted in Epoch; Fault holds the verdict, Rank in Peer.
 	// Scheduler -> owner, once every rank has answered the abort or is declared dead.
 	Failed
+	// Cancel gives up the submitted rounds: the gang is aborted. Owner -> scheduler.
+	Cancel
 	// Close ends the gang in good order. Owner -> scheduler.
 	Close
 	// Closed says that every rank has stopped or is dead. Scheduler -> owner.
@@ -85,8 +87,9 @@ const (
 	// Grant is leave to run rounds up to Op (exclusive), beginning at Round in a new epoch.
 	// Scheduler -> rank.
 	Grant
-	// RoundDone says that round Round is over on this rank, which waited A nanoseconds with nothing
-	// to run in it. Rank -> scheduler.
+	// RoundDone says that round Round is over on a rank: for A nanoseconds it had nothing to run, and
+	// its ops took B nanoseconds of their streams' own time. Rank -> scheduler, which passes it on
+	// to the owner with the rank in Peer.
 	RoundDone
 	// Late says that nothing came for a deadline: op Op of round Round waits, on Peer over Lane when
 	// it is a transfer. Also a fault that the rank saw itself (Fault). Rank -> scheduler.

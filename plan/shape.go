@@ -10,7 +10,7 @@ import (
 
 // Limits of a plan; Validate names the one that a shape breaks.
 const (
-	MaxTokens = 1 << 31
+	MaxTokens = attn.MaxTokens
 	MaxHeads  = 1 << 14
 	MaxDim    = 1 << 12
 )
@@ -110,4 +110,18 @@ type Source interface {
 	Header() *Header
 	Passes() []Pass
 	Program(pass Pass, rank int) (*Program, error)
+}
+
+// SetHash is a 64-bit name of a set's content (FNV-1a over its spans), for block headers.
+func (h *Header) SetHash(id SetID) uint64 {
+	v := uint64(14695981039346656037)
+	for _, s := range h.Sets[id] {
+		for _, x := range [3]int{s.Start, s.Stride, s.Count} {
+			for range 8 {
+				v = (v ^ uint64(x&0xff)) * 1099511628211
+				x >>= 8
+			}
+		}
+	}
+	return v
 }

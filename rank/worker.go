@@ -59,6 +59,7 @@ type Worker struct {
 	idleSince   actors.Time
 	stats       Stats
 	exposed     int64 // of the round
+	busy        int64 // of the round
 }
 
 type state uint8
@@ -137,6 +138,7 @@ func (w *Worker) work(now actors.Time, in actors.Envelope, out *actors.Outbox) {
 	switch in.Kind {
 	case actors.Done:
 		w.stats.BusyNanos += int64(in.A)
+		w.busy += int64(in.A)
 		w.stats.Flops += in.B
 		w.deviceDone(now, in.Op)
 	case actors.Sent:
@@ -198,7 +200,7 @@ func (w *Worker) begin(now actors.Time, out *actors.Outbox) {
 		}
 		w.load(s)
 		w.state, w.progressAt, w.reported = running, now, false
-		w.idleSince, w.exposed = now, 0
+		w.idleSince, w.exposed, w.busy = now, 0, 0
 		w.takeEarly(out)
 		if !w.alarmSet && w.left > 0 {
 			w.alarmSet = true
@@ -416,7 +418,8 @@ func (w *Worker) finish(now actors.Time, out *actors.Outbox) {
 	w.stats.Rounds++
 	w.stats.ExposedNanos += w.exposed
 	w.sched(out, actors.Envelope{
-		Kind: actors.RoundDone, Epoch: w.epoch, Round: w.round, A: uint64(w.exposed)})
+		Kind: actors.RoundDone, Epoch: w.epoch, Round: w.round, A: uint64(w.exposed),
+		B: uint64(w.busy)})
 	w.round++
 	w.state, w.script = idle, nil
 	w.begin(now, out)

@@ -30,6 +30,30 @@ func (s *Scheduler) down(now actors.Time, in actors.Envelope, out *actors.Outbox
 	}
 }
 
+// cancel gives up the submitted rounds for the owner.
+func (s *Scheduler) cancel(now actors.Time, out *actors.Outbox) {
+	v := verdict{fault: actors.Cancelled, rank: -1, reporter: -1, op: -1, peer: -1, lane: -1,
+		round: s.from}
+	switch s.phase {
+	case Proposing, Running:
+		v.round = max(s.low, s.from)
+		s.abort(now, v, out)
+	case Forming:
+		if s.asked {
+			s.asked = false
+			s.failed(v, out)
+			out.ClearAlarm()
+		}
+	}
+}
+
+// failed tells the owner a verdict.
+func (s *Scheduler) failed(v verdict, out *actors.Outbox) {
+	s.toOwner(out, actors.Envelope{
+		Kind: actors.Failed, Fault: v.fault, Peer: v.rank, Op: v.op, Lane: v.lane, Round: v.round,
+		HeadLo: v.reporter, HeadHi: v.peer})
+}
+
 // abort ends the epoch's work on every rank. The verdict is final when all have answered or are
 // declared dead.
 func (s *Scheduler) abort(now actors.Time, v verdict, out *actors.Outbox) {
@@ -49,9 +73,7 @@ func (s *Scheduler) maybeAborted(now actors.Time, out *actors.Outbox) {
 func (s *Scheduler) aborted(now actors.Time, out *actors.Outbox) {
 	v := s.judge()
 	out.ClearAlarm()
-	s.toOwner(out, actors.Envelope{
-		Kind: actors.Failed, Fault: v.fault, Peer: v.rank, Op: v.op, Lane: v.lane, Round: v.round,
-		HeadLo: v.reporter, HeadHi: v.peer})
+	s.failed(v, out)
 	s.epoch++
 	s.phase = Forming
 	if s.all(func(m *member) bool { return m.here }) {
@@ -131,8 +153,8 @@ func (s *Scheduler) neverCame(out *actors.Outbox) {
 			out.Note(fmt.Sprintf("rank %d has not come", i))
 		}
 	}
-	s.toOwner(out, actors.Envelope{Kind: actors.Failed, Fault: actors.PeerLost, Peer: first, Op: -1,
-		Lane: -1, Round: s.from, HeadLo: -1, HeadHi: -1})
+	s.failed(verdict{fault: actors.PeerLost, rank: first, reporter: -1, op: -1, peer: -1, lane: -1,
+		round: s.from}, out)
 }
 
 // silent aborts the gang because of the first rank of which ok does not hold.

@@ -104,6 +104,8 @@ func (s *Scheduler) Step(now actors.Time, in actors.Envelope, out *actors.Outbox
 		s.down(now, in, out)
 	case actors.Submit:
 		s.submit(now, in, out)
+	case actors.Cancel:
+		s.cancel(now, out)
 	case actors.Close:
 		s.close(now, out)
 	case actors.Timer:
@@ -256,6 +258,8 @@ func (s *Scheduler) roundDone(now actors.Time, in actors.Envelope, out *actors.O
 		return
 	}
 	m.done++
+	s.toOwner(out, actors.Envelope{
+		Kind: actors.RoundDone, Round: in.Round, Peer: in.From.Rank, A: in.A, B: in.B})
 	if in.Round != s.low {
 		return
 	}
