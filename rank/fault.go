@@ -35,7 +35,7 @@ func (w *Worker) headerAgrees(in actors.Envelope, out *actors.Outbox) bool {
 	want := w.script.headers[w.script.headOf[in.Op]]
 	want.Epoch, want.Round = w.epoch, w.round
 	if err := want.Check(transport.HeaderOf(&in)); err != nil {
-		out.Note(fmt.Sprintf("rank %d, op %s: %v", w.cfg.Rank, w.script.describe(in.Op), err))
+		out.Note(fmt.Sprintf("rank %d, op %s: %v", w.cfg.Rank, w.script.Describe(in.Op), err))
 		w.report(in.Op, actors.Corrupt, out)
 		return false
 	}
@@ -90,7 +90,7 @@ func (w *Worker) alarm(now actors.Time, out *actors.Outbox) {
 		w.reported = true
 		op := w.oldest()
 		out.Note(fmt.Sprintf("rank %d saw no progress for its deadline in round %d: it waits at %s",
-			w.cfg.Rank, w.round, w.script.describe(op)))
+			w.cfg.Rank, w.round, w.script.Describe(op)))
 		w.report(op, actors.TimedOut, out)
 	}
 	if now >= due {

@@ -136,8 +136,11 @@ func (s *Script) headerOf(i int) transport.Header {
 	}
 }
 
-// describe is the text of an op in an error.
-func (s *Script) describe(op int32) string {
+// Sends tells whether an op is a send.
+func (s *Script) Sends(op int32) bool { return s.Program.Ops[op].Kind == plan.Send }
+
+// Describe is the text of an op in an error.
+func (s *Script) Describe(op int32) string {
 	if op < 0 || int(op) >= len(s.Program.Ops) {
 		return "no op"
 	}

@@ -55,7 +55,8 @@ func (d *device) start(w *World, r int32) {
 func (d *device) finish(w *World, r int32, e actors.Envelope) {
 	d.streams.Finish(e.Stream)
 	done := actors.Envelope{
-		To: actors.Addr{Role: actors.Rank, Rank: r}, From: actors.Addr{Role: actors.Device, Rank: r},
+		To:   actors.Addr{Role: actors.Rank, Rank: r},
+		From: actors.Addr{Role: actors.Device, Rank: r},
 		Kind: actors.Done, Epoch: e.Epoch, Round: e.Round, Op: e.Op, Stream: e.Stream, A: e.A,
 	}
 	if e.Epoch > d.flushed {
@@ -74,7 +75,8 @@ func (d *device) maybeFlushed(w *World, r int32) {
 	if d.answer && d.streams.Idle() {
 		d.answer = false
 		w.send(actors.Envelope{
-			To: actors.Addr{Role: actors.Rank, Rank: r}, From: actors.Addr{Role: actors.Device, Rank: r},
+			To:   actors.Addr{Role: actors.Rank, Rank: r},
+			From: actors.Addr{Role: actors.Device, Rank: r},
 			Kind: actors.Flushed, Epoch: d.flushed})
 	}
 }

@@ -55,7 +55,8 @@ func (f *fabric) postReceive(w *World, end *linkEnd, e actors.Envelope) {
 	}
 	_, _, latency := w.cfg.Costs.Transfer(e.Peer, r, e.Round, -1)
 	credit := actors.Envelope{
-		To: actors.Addr{Role: actors.Rank, Rank: e.Peer}, From: actors.Addr{Role: actors.Link, Rank: r},
+		To:   actors.Addr{Role: actors.Rank, Rank: e.Peer},
+		From: actors.Addr{Role: actors.Link, Rank: r},
 		Kind: actors.Credit, Epoch: e.Epoch, Round: e.Round, Peer: r, Lane: e.Lane, Tick: e.Tick,
 	}
 	w.sendLater(credit, latency)
@@ -124,7 +125,8 @@ func (f *fabric) maybeFlushed(w *World, r int32) {
 	if end.answer && end.inFlight == 0 {
 		end.answer = false
 		w.send(actors.Envelope{
-			To: actors.Addr{Role: actors.Rank, Rank: r}, From: actors.Addr{Role: actors.Link, Rank: r},
+			To:   actors.Addr{Role: actors.Rank, Rank: r},
+			From: actors.Addr{Role: actors.Link, Rank: r},
 			Kind: actors.Flushed, Epoch: end.flushed})
 	}
 }

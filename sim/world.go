@@ -158,7 +158,8 @@ func New(cfg Config) *World {
 		ranks: make([]*rank.Worker, cfg.Ranks), devices: make([]device, cfg.Ranks),
 		links: make([]linkEnd, cfg.Ranks), clocks: make([]clock, cfg.Ranks+1),
 		paused: make([]actors.Time, cfg.Ranks), waiting: make([]int, cfg.Ranks),
-		incarn: make([]uint64, cfg.Ranks), held: make([][]actors.Envelope, cfg.Ranks), order: map[pair]actors.Time{},
+		incarn: make([]uint64, cfg.Ranks), held: make([][]actors.Envelope, cfg.Ranks),
+		order: map[pair]actors.Time{},
 	}
 	w.check.start(cfg.Ranks, cfg.Book)
 	w.sched = sched.New(sched.Config{
@@ -233,7 +234,8 @@ func (w *World) next(first int64) error {
 		return ErrStuck
 	}
 	if w.events-first >= w.cfg.MaxEvents {
-		return fmt.Errorf("sim: the limit of %d events is reached: raise MaxEvents", w.cfg.MaxEvents)
+		return fmt.Errorf("sim: the limit of %d events is reached: raise MaxEvents",
+			w.cfg.MaxEvents)
 	}
 	if w.tooFull != "" {
 		return errors.New(w.tooFull)
@@ -323,8 +325,8 @@ func (w *World) step(m actors.Machine, e actors.Envelope) {
 		c.generation++
 	}
 	if w.out.Alarm != actors.Never {
-		w.queue.push(event{at: max(w.out.Alarm, w.now), what: alarm, until: actors.Time(c.generation),
-			env: actors.Envelope{To: e.To, Kind: actors.Timer}})
+		w.queue.push(event{at: max(w.out.Alarm, w.now), what: alarm,
+			until: actors.Time(c.generation), env: actors.Envelope{To: e.To, Kind: actors.Timer}})
 	}
 }
 
@@ -376,7 +378,8 @@ func (w *World) note(e *event) {
 	h := w.hash
 	for _, x := range [...]uint64{
 		uint64(e.at), uint64(e.what)<<48 | uint64(e.env.Kind)<<40 | uint64(e.env.To.Role)<<32 |
-			uint64(uint32(e.env.To.Rank)), uint64(uint32(e.env.Round))<<32 | uint64(uint32(e.env.Op)),
+			uint64(uint32(e.env.To.Rank)),
+		uint64(uint32(e.env.Round))<<32 | uint64(uint32(e.env.Op)),
 		uint64(uint32(e.env.Lane))<<32 | uint64(uint32(e.env.Tick)),
 	} {
 		h = (h ^ x) * fnvPrime

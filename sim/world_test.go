@@ -108,32 +108,3 @@ func run(t testing.TB, cfg sim.Config, rounds int) sim.Result {
 	}
 	return res
 }
-
-func TestForwardOverlap(t *testing.T) {
-	for _, tc := range []struct {
-		m    mesh.Mesh
-		hop  float64
-		want float64
-	}{
-		{mesh.Mesh{Head: 1, Ring: 16}, 0.2, 16}, {mesh.Mesh{Head: 1, Ring: 16}, 0.9, 16},
-		{mesh.Mesh{Head: 1, Ring: 16}, 1, 16}, {mesh.Mesh{Head: 1, Ring: 16}, 1.5, 1 + 15*1.5},
-		{mesh.Mesh{Head: 1, Ring: 4}, 3, 1 + 3*3},
-	} {
-		b := book(t, spec(tc.m, 512), plan.Forward)
-		res := run(t, sim.Config{Ranks: tc.m.Ranks(), Book: b, Costs: costs{
-			book: b, ranks: tc.m.Ranks(), kv: tc.hop, attend: 1}}, 1)
-		got := float64(res.Nanos()) / float64(step)
-		t.Logf("%dx%d hop %v: %.3f ideal %.3f events %d mail %d", tc.m.Head, tc.m.Ring, tc.hop, got, tc.want, res.Events, res.MostMail)
-		if got > 1.02*tc.want {
-			t.Errorf("makespan")
-		}
-	}
-	for _, hop := range []float64{0.45, 0.9} {
-		m := mesh.Mesh{Head: 1, Ring: 16}
-		b := book(t, spec(m, 512), plan.Backward)
-		res := run(t, sim.Config{Ranks: m.Ranks(), Book: b, Costs: costs{
-			book: b, ranks: m.Ranks(), kv: 0.45, dkv: hop, attend: 1, acc: 0.05, oneLink: hop < 0.5}}, 1)
-		got := float64(res.Nanos()) / float64(step)
-		t.Logf("backward dkv hop %v: %.3f ratio %.3f %.3f", hop, got, got/16, got/(16+15*0.05))
-	}
-}

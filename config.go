@@ -1,0 +1,116 @@
+package kvloom
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/headshuffle"
+	"github.com/kvloom/kvloom/mesh"
+	"github.com/kvloom/kvloom/plan"
+	"github.com/kvloom/kvloom/ringbus"
+	"go.uber.org/zap"
+)
+
+// Defaults of a Config.
+const (
+	DefaultDeadline = 30 * time.Second
+	DefaultWindow   = 4
+)
+
+// Problem is one attention layer's shape: queries [Tokens, Heads, Dim], keys [KeyTokens, KVHeads,
+// Dim], values [KeyTokens, KVHeads, VDim].
+type Problem struct {
+	Tokens, KeyTokens   int // KeyTokens 0: as Tokens
+	Heads, KVHeads      int
+	Dim, VDim           int // VDim 0: as Dim
+	Scale               float64
+	Mask                attn.Mask
+	ElemBytes, AccBytes int
+}
+
+// Config is a gang of ranks and what they will attend.
+type Config struct {
+	Mesh     mesh.Mesh
+	Layout   mesh.Layout
+	Options  plan.Options
+	Problems []Problem // rounds name one by its index; layers with other masks are other problems
+	// Deadline is how long a rank may wait without progress before the round is aborted; the call
+	// ends at most a quarter of it later. 0 is DefaultDeadline.
+	Deadline time.Duration
+	// Window is how many rounds a rank may be ahead of the slowest; 0 is DefaultWindow.
+	Window int
+	// Workers of the shared pool; 0 is GOMAXPROCS.
+	Workers int
+	// MemoryLimit is the most tensor bytes of all ranks together; 0 is no limit.
+	MemoryLimit int64
+	// Logger gets the actors' words; nil is silence.
+	Logger *zap.Logger
+	// Progress is told of every round that a rank has done, on an actor's goroutine: it must return
+	// at once.
+	Progress func(rank, round int32)
+	// Pace makes devices and links take modelled time on the wall clock; nil is full speed.
+	Pace *Pace
+}
+
+// Pace is modelled time: what an op takes at least on its device, and what a block takes on its
+// link, which carries one block at a time in order.
+type Pace struct {
+	Op   func(rank, round, op int32) time.Duration
+	Link func(src, dst, lane, round, op int32) time.Duration
+}
+
+// spec is the plan's side of problem i.
+func (c *Config) spec(i int) plan.Spec {
+	p := c.Problems[i]
+	if p.KeyTokens == 0 {
+		p.KeyTokens = p.Tokens
+	}
+	if p.VDim == 0 {
+		p.VDim = p.Dim
+	}
+	return plan.Spec{
+		Shape: plan.Shape{
+			QTokens: p.Tokens, KTokens: p.KeyTokens, QHeads: p.Heads, KHeads: p.KVHeads,
+			Dim: p.Dim, VDim: p.VDim, ElemBytes: p.ElemBytes, AccBytes: p.AccBytes,
+			Scale: p.Scale, Mask: p.Mask,
+		},
+		Mesh: c.Mesh, Layout: c.Layout, Options: c.Options,
+		Ring: ringbus.Single{}, Heads: headshuffle.AllToAll{},
+	}
+}
+
+// Plan builds and checks the plan of problem i, without starting anything. Errors name what is
+// wrong and what would work.
+func (c *Config) Plan(i int) (*plan.Plan, error) {
+	if i < 0 || i >= len(c.Problems) {
+		return nil, fmt.Errorf("kvloom: problem %d of %d does not exist", i, len(c.Problems))
+	}
+	return plan.New(c.spec(i))
+}
+
+func (c Config) withDefaults() Config {
+	if c.Deadline == 0 {
+		c.Deadline = DefaultDeadline
+	}
+	if c.Window == 0 {
+		c.Window = DefaultWindow
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c
+}
+
+func (c *Config) validate() error {
+	switch {
+	case len(c.Problems) == 0:
+		return fmt.Errorf("kvloom: Config.Problems is empty: give at least one problem")
+	case c.Deadline < time.Millisecond:
+		return fmt.Errorf("kvloom: deadline %v is below the limit of 1ms", c.Deadline)
+	case c.Window < 1 || c.Window > math.MaxInt16:
+		return fmt.Errorf("kvloom: window %d: use 1 to %d rounds", c.Window, math.MaxInt16)
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package kvloom
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kvloom/kvloom/actors"
+)
+
+// Error says why a run failed. Match it with errors.As.
+type Error struct {
+	Kind  Kind
+	Rank  int    // the culprit by the scheduler's verdict; -1 when no rank is to blame
+	Link  string // such as 2->3, when the reporter waited on a transfer
+	Op    string // the op that the reporter waited at, as plan text
+	Round int
+	Notes []string // what the actors had to say, one line each
+}
+
+// Kind is the kind of a failure, as the command line's JSON spells it.
+type Kind string
+
+// The kinds.
+const (
+	PeerLost Kind = "peer_lost" // an actor is gone or silent
+	Timeout  Kind = "timeout"   // all alive, an op is late
+	Aborted  Kind = "aborted"   // the caller gave up
+	Corrupt  Kind = "corrupt"   // a block or a plan disagrees
+	Device   Kind = "device"    // a device or a link failed
+	Limit    Kind = "limit"     // a limit was reached
+)
+
+// Error is one line, and one more a note.
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "kvloom: round %d failed: %s", e.Round, e.Kind)
+	if e.Rank >= 0 {
+		fmt.Fprintf(&b, ", rank %d", e.Rank)
+	}
+	if e.Link != "" {
+		fmt.Fprintf(&b, ", link %s", e.Link)
+	}
+	if e.Op != "" {
+		fmt.Fprintf(&b, ", waiting at %s", e.Op)
+	}
+	for _, n := range e.Notes {
+		b.WriteString("\n  " + n)
+	}
+	return b.String()
+}
+
+func kindOf(f actors.Fault) Kind {
+	switch f {
+	case actors.PeerLost:
+		return PeerLost
+	case actors.TimedOut:
+		return Timeout
+	case actors.Corrupt, actors.PlanMismatch:
+		return Corrupt
+	case actors.DeviceFault, actors.LinkFault:
+		return Device
+	case actors.Overflow:
+		return Limit
+	}
+	return Aborted
+}

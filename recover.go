@@ -1,0 +1,68 @@
+package kvloom
+
+import (
+	"fmt"
+
+	"github.com/kvloom/kvloom/actors"
+	"github.com/kvloom/kvloom/rank"
+)
+
+// recover turns a verdict into an error and makes the gang whole again: a rank that is gone or
+// silent is stopped for good and gets a new incarnation with a new device and new slots. Its old
+// device may still finish an op, so that is waited for first.
+func (s *Session[T]) recover(e *actors.Envelope, first int32) error {
+	failure := s.explain(e)
+	for r := range s.incarn {
+		dead := s.host.Gone(actors.Addr{Role: actors.Rank, Rank: int32(r)}) ||
+			s.host.Gone(actors.Addr{Role: actors.Device, Rank: int32(r)}) ||
+			(failure.Kind == PeerLost && failure.Rank == r)
+		if !dead {
+			continue
+		}
+		if err := s.replace(r, e.Epoch); err != nil {
+			s.broken = fmt.Errorf("kvloom: rank %d could not be replaced, open a new session: %w",
+				r, err)
+			failure.Notes = append(failure.Notes, s.broken.Error())
+			break
+		}
+	}
+	return failure
+}
+
+func (s *Session[T]) replace(r int, epoch actors.Epoch) error {
+	for _, role := range []actors.Role{actors.Rank, actors.Device} {
+		s.host.Kill(actors.Addr{Role: role, Rank: int32(r)}, "replaced after a failed round")
+	}
+	link := actors.Addr{Role: actors.Link, Rank: int32(r)}
+	s.net.Handle(actors.Envelope{To: link, Kind: actors.Flush, Epoch: epoch})
+	if err := s.store.Reset(int32(r)); err != nil {
+		return err
+	}
+	return s.spawn(r)
+}
+
+// explain finds the words for a verdict: the op and the link that the reporter waited on.
+func (s *Session[T]) explain(e *actors.Envelope) *Error {
+	f := &Error{
+		Kind: kindOf(e.Fault), Rank: int(e.Peer), Round: int(e.Round), Notes: s.owner.takeNotes(),
+	}
+	reporter, peer := e.HeadLo, e.HeadHi
+	entry, ok := s.book.entry(e.Round)
+	if !ok || reporter < 0 || e.Op < 0 {
+		return f
+	}
+	script := entry.Plan.Scripts[entry.Pass][reporter]
+	f.Op = fmt.Sprintf("op %s of rank %d", script.Describe(e.Op), reporter)
+	if peer >= 0 {
+		f.Link = link(script, reporter, peer, e.Op)
+	}
+	return f
+}
+
+// link is the direction in which the block was to go.
+func link(s *rank.Script, reporter, peer, op int32) string {
+	if s.Sends(op) {
+		return fmt.Sprintf("%d->%d", reporter, peer)
+	}
+	return fmt.Sprintf("%d->%d", peer, reporter)
+}

@@ -1,0 +1,235 @@
+package kvloom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/kvloom/kvloom/actors"
+	"github.com/kvloom/kvloom/actors/live"
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/cudakern"
+	"github.com/kvloom/kvloom/cudakern/cpu"
+	"github.com/kvloom/kvloom/plan"
+	"github.com/kvloom/kvloom/rank"
+	"github.com/kvloom/kvloom/sched"
+	"github.com/kvloom/kvloom/transport"
+	"github.com/kvloom/kvloom/transport/inproc"
+)
+
+// ErrClosed is returned by calls on a closed Session.
+var ErrClosed = errors.New("kvloom: the session is closed")
+
+// Round is one pass of a problem on one state: a layer's micro-batch, numbered by the caller.
+type Round struct {
+	Problem int
+	Pass    plan.Pass
+	State   int
+}
+
+// Session is a gang of ranks in this process.
+type Session[T attn.Float] struct {
+	cfg    Config
+	plans  []*plan.Plan
+	ready  []*rank.Compiled
+	book   *book
+	host   *live.Host
+	net    *inproc.Net
+	pool   *cpu.Pool
+	store  *cpu.Store[T]
+	meter  *transport.Meter
+	owner  *owner
+	incarn []uint64
+
+	mu     sync.Mutex // one Run, Load or Close at a time
+	closed bool
+	broken error // the scheduler is gone
+}
+
+// Open checks the plans of all problems, starts the actors and returns when they run.
+func Open[T attn.Float](ctx context.Context, cfg Config) (*Session[T], error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Session[T]{cfg: cfg, book: &book{}, owner: newOwner(cfg.Mesh.Ranks(), cfg.Progress)}
+	for i := range cfg.Problems {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := s.compile(i); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.start(); err != nil {
+		return nil, errors.Join(err, s.Close(ctx))
+	}
+	return s, nil
+}
+
+// compile builds, verifies and readies the plan of a problem.
+func (s *Session[T]) compile(i int) error {
+	p, err := s.cfg.Plan(i)
+	if err != nil {
+		return err
+	}
+	report, err := plan.Verify(p)
+	if err != nil {
+		return err
+	}
+	if err := report.Err(); err != nil {
+		return fmt.Errorf("kvloom: the plan of problem %d is not sound: %w", i, err)
+	}
+	hash, err := p.Hash()
+	if err != nil {
+		return err
+	}
+	c, err := rank.CompilePlan(p, hash)
+	if err != nil {
+		return err
+	}
+	s.plans, s.ready = append(s.plans, p), append(s.ready, c)
+	return nil
+}
+
+// start makes the worlds and their actors: pool, memory, links, devices, ranks, scheduler.
+func (s *Session[T]) start() error {
+	n := s.cfg.Mesh.Ranks()
+	host, err := live.New(live.Options{Logger: s.cfg.Logger, OnNote: s.owner.note})
+	if err != nil {
+		return err
+	}
+	s.host = host
+	s.pool = cpu.NewPool(s.cfg.Workers)
+	s.store = cpu.New[T](s.book, n, cpu.Options{Limit: s.cfg.MemoryLimit})
+	s.meter = transport.NewMeter(s.store, n, int(plan.NumClasses), s.book.class)
+	net := inproc.Options{Ranks: n, Mover: s.meter, Send: host.Send}
+	if s.cfg.Pace != nil {
+		net.Pace = s.cfg.Pace.Link
+	}
+	s.net = inproc.New(net)
+	host.Handle(actors.Link, s.net.Handle)
+	host.Handle(actors.Owner, s.owner.handle)
+	scheduler := sched.New(sched.Config{
+		Ranks: n, Window: int32(s.cfg.Window), Deadline: actors.Time(s.cfg.Deadline),
+		Plan: func(from, to int32) uint64 { return s.book.PlanHash(-1, from, to) },
+	})
+	err = host.Spawn(actors.Addr{Role: actors.Scheduler}, scheduler, 1, 16*n+64)
+	s.incarn = make([]uint64, n)
+	for r := 0; r < n && err == nil; r++ {
+		err = s.spawn(r)
+	}
+	return err
+}
+
+// spawn starts a rank and its device, as a new incarnation.
+func (s *Session[T]) spawn(r int) error {
+	s.incarn[r]++
+	opt := cpu.DeviceOptions{}
+	if s.cfg.Pace != nil {
+		opt.Pace = s.cfg.Pace.Op
+	}
+	d := cpu.NewDevice(int32(r), s.store, s.pool, s.host.Send, opt)
+	at := actors.Addr{Role: actors.Device, Rank: int32(r)}
+	if err := s.host.Spawn(at, d, s.incarn[r], deviceMail); err != nil {
+		return err
+	}
+	w := rank.New(rank.Config{
+		Rank: int32(r), Incarnation: s.incarn[r], Book: s.book,
+		Deadline: actors.Time(s.cfg.Deadline),
+	})
+	at.Role = actors.Rank
+	return s.host.Spawn(at, w, s.incarn[r], s.rankMail(r))
+}
+
+// deviceMail is enough for the launches of all streams, a flush, and what ends.
+const deviceMail = int(cudakern.NumStreams)*cudakern.MaxQueue*2 + 8
+
+// rankMail follows from the plans: the credits and arrivals of every round of a window, and what a
+// device can answer.
+func (s *Session[T]) rankMail(r int) int {
+	links := 0
+	for _, c := range s.ready {
+		for _, scripts := range c.Scripts {
+			n := 0
+			for i := range scripts[r].Program.Ops {
+				if scripts[r].Program.Ops[i].Kind.Link() {
+					n++
+				}
+			}
+			links = max(links, n)
+		}
+	}
+	return 2*links*(s.cfg.Window+1) + deviceMail
+}
+
+// Run runs rounds in order on all ranks and returns when they are complete, or with an *Error when
+// the gang was aborted. The next Run is the next epoch: dead ranks are replaced first.
+func (s *Session[T]) Run(ctx context.Context, rounds ...Round) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if s.broken != nil {
+		return s.broken
+	}
+	entries := make([]rank.Entry, len(rounds))
+	for i, r := range rounds {
+		if r.Problem < 0 || r.Problem >= len(s.ready) || r.Pass > plan.Backward {
+			return fmt.Errorf("kvloom: round %d names problem %d, pass %d: the session has %d "+
+				"problems, passes are 0 and 1", i, r.Problem, r.Pass, len(s.ready))
+		}
+		entries[i] = rank.Entry{Plan: s.ready[r.Problem], Pass: r.Pass, State: int32(r.State)}
+	}
+	if len(rounds) == 0 {
+		return nil
+	}
+	from, to := s.book.add(entries)
+	defer s.book.forget(to)
+	s.owner.begin(from, to)
+	s.host.Send(actors.Envelope{
+		To: actors.Addr{Role: actors.Scheduler}, From: actors.Addr{Role: actors.Owner},
+		Kind: actors.Submit, Round: from, Op: to})
+	failed, err := s.owner.wait(ctx, s.cancel)
+	if err != nil {
+		s.broken = err
+		return err
+	}
+	if failed == nil {
+		return nil
+	}
+	return s.recover(failed, from)
+}
+
+// cancel asks the scheduler to give up; it answers with a verdict.
+func (s *Session[T]) cancel() {
+	s.host.Send(actors.Envelope{
+		To: actors.Addr{Role: actors.Scheduler}, From: actors.Addr{Role: actors.Owner},
+		Kind: actors.Cancel})
+}
+
+// Close stops the actors in order and frees all memory. It may be called twice.
+func (s *Session[T]) Close(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	var err error
+	if s.host != nil {
+		err = s.host.Close(ctx)
+	}
+	if s.pool != nil {
+		s.pool.Close()
+	}
+	return err
+}
+
+// Plan is the plan of a problem.
+func (s *Session[T]) Plan(problem int) *plan.Plan { return s.plans[problem] }
+
+// PlanHash names the plan of a problem.
+func (s *Session[T]) PlanHash(problem int) plan.Hash { return s.ready[problem].Hash }

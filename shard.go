@@ -1,0 +1,153 @@
+package kvloom
+
+import (
+	"fmt"
+
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/mesh"
+	"github.com/kvloom/kvloom/plan"
+)
+
+// Inputs are a problem's tensors in token order, row-major: Q, DO [Tokens, Heads, Dim or VDim],
+// K [KeyTokens, KVHeads, Dim], V [KeyTokens, KVHeads, VDim]. DO may be nil for forward alone.
+type Inputs[T attn.Float] struct{ Q, K, V, DO []T }
+
+// Outputs are a problem's results in token order: Out [Tokens, Heads, VDim], LSE [Tokens, Heads],
+// and after a backward pass DQ, DK, DV in the shapes of Q, K, V.
+type Outputs[T attn.Float] struct{ Out, LSE, DQ, DK, DV []T }
+
+// take copies the rows of a set out of a tensor of width elements a token.
+func take[T attn.Float](src []T, set mesh.Set, width int) []T {
+	out := make([]T, 0, set.Len()*width)
+	for _, p := range set {
+		for i := range p.Count {
+			at := p.At(i) * width
+			out = append(out, src[at:at+width]...)
+		}
+	}
+	return out
+}
+
+// put is the inverse of take.
+func put[T attn.Float](dst, rows []T, set mesh.Set, width int) {
+	for _, p := range set {
+		for i := range p.Count {
+			at := p.At(i) * width
+			copy(dst[at:at+width], rows[:width])
+			rows = rows[width:]
+		}
+	}
+}
+
+// Load shards a problem's inputs to the ranks, as the given state.
+func (s *Session[T]) Load(problem, state int, in Inputs[T]) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	h := s.plans[problem].Header()
+	q, k, v := h.QHeads*h.Dim, h.KHeads*h.Dim, h.KHeads*h.VDim
+	for _, x := range []struct {
+		name      string
+		have, row int
+		tokens    int
+	}{
+		{"q", len(in.Q), q, h.QTokens}, {"k", len(in.K), k, h.KTokens}, {"v", len(in.V), v, h.KTokens},
+		{"do", len(in.DO), h.QHeads * h.VDim, h.QTokens},
+	} {
+		if x.have != x.row*x.tokens && (x.name != "do" || x.have != 0) {
+			return fmt.Errorf("kvloom: %s has %d elements, the problem has %d tokens of %d: %d",
+				x.name, x.have, x.tokens, x.row, x.row*x.tokens)
+		}
+	}
+	for r := range h.Ranks {
+		hq, hk := h.Sets[h.HomeQ[r]], h.Sets[h.HomeK[r]]
+		err := s.input(r, state, plan.HomeQ, hq, take(in.Q, hq, q))
+		if err == nil {
+			err = s.input(r, state, plan.HomeKV, hk, take(in.K, hk, k), take(in.V, hk, v))
+		}
+		if err == nil && in.DO != nil {
+			err = s.input(r, state, plan.HomeDO, hq, take(in.DO, hq, h.QHeads*h.VDim))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Session[T]) input(r, state int, role plan.Role, set mesh.Set, parts ...[]T) error {
+	if set.Len() == 0 {
+		return nil
+	}
+	return s.store.SetInput(int32(r), int32(state), role, parts...)
+}
+
+// Results puts a state's outputs together; gradients only when a backward pass has run.
+func (s *Session[T]) Results(problem, state int, gradients bool) (Outputs[T], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return Outputs[T]{}, ErrClosed
+	}
+	h := s.plans[problem].Header()
+	out := Outputs[T]{
+		Out: make([]T, h.QTokens*h.QHeads*h.VDim), LSE: make([]T, h.QTokens*h.QHeads),
+	}
+	parts := []part[T]{{plan.HomeOut, h.HomeQ, []field[T]{
+		{out.Out, h.QHeads * h.VDim}, {out.LSE, h.QHeads}}}}
+	if gradients {
+		out.DQ = make([]T, h.QTokens*h.QHeads*h.Dim)
+		out.DK = make([]T, h.KTokens*h.KHeads*h.Dim)
+		out.DV = make([]T, h.KTokens*h.KHeads*h.VDim)
+		parts = append(parts,
+			part[T]{plan.HomeDQ, h.HomeQ, []field[T]{{out.DQ, h.QHeads * h.Dim}}},
+			part[T]{plan.HomeDKV, h.HomeK, []field[T]{
+				{out.DK, h.KHeads * h.Dim}, {out.DV, h.KHeads * h.VDim}}})
+	}
+	for _, p := range parts {
+		if err := s.gather(h, state, p); err != nil {
+			return Outputs[T]{}, err
+		}
+	}
+	return out, nil
+}
+
+// part is a role's block on every rank and the global arrays that it is put into.
+type part[T attn.Float] struct {
+	role  plan.Role
+	homes []plan.SetID
+	into  []field[T]
+}
+
+type field[T attn.Float] struct {
+	data  []T
+	width int
+}
+
+func (s *Session[T]) gather(h *plan.Header, state int, p part[T]) error {
+	for r := range h.Ranks {
+		set := h.Sets[p.homes[r]]
+		if set.Len() == 0 {
+			continue
+		}
+		blocks, err := s.store.Output(int32(r), int32(state), p.role)
+		if err != nil {
+			return err
+		}
+		for i, f := range p.into {
+			put(f.data, blocks[i], set, f.width)
+		}
+	}
+	return nil
+}
+
+// Forget gives up a state's blocks on every rank.
+func (s *Session[T]) Forget(state int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.store.Forget(int32(state))
+	}
+}
