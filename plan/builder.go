@@ -135,7 +135,8 @@ func (b *Builder) Take(p Pool, limit int, t Tensor, set SetID, heads mesh.Heads)
 		blk.Slot = free[i]
 		b.pools[p] = append(free[:i], free[i+1:]...)
 	default:
-		panic(fmt.Sprintf("plan: pool %d has no free slot of %d: the axis holds too many", p, limit))
+		panic(fmt.Sprintf("plan: pool %d has no free slot of %d: the axis holds too many", p,
+			limit))
 	}
 	s := &b.prog.Slots[blk.Slot]
 	s.Bytes = max(s.Bytes, b.bytes(blk))

@@ -30,9 +30,10 @@ func (o Options) Validate() error {
 		name string
 		n    int
 		min  int
-	}{{"kv slots", o.KVSlots, 1}, {"dkv slots", o.DKVSlots, 2}, {"partials", o.Partials, 1}} {
+	}{{"kv slots", o.KVSlots, 2}, {"dkv slots", o.DKVSlots, 2}, {"partials", o.Partials, 1}} {
 		if x.n != 0 && (x.n < x.min || x.n > MaxSlots) {
-			return fmt.Errorf("%s %d: use %d to %d (0 is the default, 2)", x.name, x.n, x.min, MaxSlots)
+			return fmt.Errorf("%s %d: use %d to %d (0 is the default, 2)", x.name, x.n, x.min,
+				MaxSlots)
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ const (
 	numTensors
 )
 
-// Of tells whether the tensor's rows are of the key sequence and its heads key/value heads.
+// keyed tells whether the tensor's rows are of the key sequence and its heads key/value heads.
 func (t Tensor) keyed() bool { return t == KV || t == DKV }
 
 // Linear tensors are accumulators: made once, added to, handed on exactly once.
