@@ -8,7 +8,7 @@ import (
 
 // down hears from the world that an actor is gone. Its rank is a member no more.
 func (s *Scheduler) down(now actors.Time, in actors.Envelope, out *actors.Outbox) {
-	if int(in.From.Rank) >= len(s.members) {
+	if in.From.Rank < 0 || int(in.From.Rank) >= len(s.members) {
 		return
 	}
 	m := s.member(in)
@@ -18,6 +18,7 @@ func (s *Scheduler) down(now actors.Time, in actors.Envelope, out *actors.Outbox
 	m.here = false
 	switch s.phase {
 	case Aborting:
+		m.lost, m.fresh = true, false
 		s.maybeAborted(now, out)
 	case Closing:
 		s.maybeClosed(out)
@@ -25,9 +26,15 @@ func (s *Scheduler) down(now actors.Time, in actors.Envelope, out *actors.Outbox
 		s.phase = Forming
 		s.epoch++
 	case Proposing, Running:
-		s.abort(now, verdict{fault: actors.PeerLost, rank: in.From.Rank, reporter: -1, op: -1,
-			peer: -1, lane: -1, round: s.low}, out)
+		m.lost = true
+		s.abort(now, s.lostRank(in.From.Rank), out)
 	}
+}
+
+// lostRank is the verdict on a rank that is gone.
+func (s *Scheduler) lostRank(rank int32) verdict {
+	return verdict{fault: actors.PeerLost, rank: rank, reporter: -1, op: -1, peer: -1, lane: -1,
+		round: max(s.low, s.from)}
 }
 
 // cancel gives up the submitted rounds for the owner.
@@ -38,6 +45,8 @@ func (s *Scheduler) cancel(now actors.Time, out *actors.Outbox) {
 	case Proposing, Running:
 		v.round = max(s.low, s.from)
 		s.abort(now, v, out)
+	case Aborting:
+		s.asked = false
 	case Forming:
 		if s.asked {
 			s.asked = false
@@ -57,14 +66,14 @@ func (s *Scheduler) failed(v verdict, out *actors.Outbox) {
 // abort ends the epoch's work on every rank. The verdict is final when all have answered or are
 // declared dead.
 func (s *Scheduler) abort(now actors.Time, v verdict, out *actors.Outbox) {
-	s.phase, s.verdict, s.asked = Aborting, v, false
+	s.phase, s.verdict, s.asked, s.next = Aborting, v, false, actors.Envelope{}
 	s.toAll(out, actors.Envelope{Kind: actors.Abort})
 	out.SetAlarm(now + s.cfg.AbortWait)
 	s.maybeAborted(now, out)
 }
 
 func (s *Scheduler) maybeAborted(now actors.Time, out *actors.Outbox) {
-	if s.all(func(m *member) bool { return m.answered || !m.here }) {
+	if s.all(func(m *member) bool { return m.answered || !m.here || m.fresh }) {
 		s.aborted(now, out)
 	}
 }
@@ -76,6 +85,9 @@ func (s *Scheduler) aborted(now actors.Time, out *actors.Outbox) {
 	s.failed(v, out)
 	s.epoch++
 	s.phase = Forming
+	for i := range s.members {
+		s.members[i].lost, s.members[i].fresh = false, false
+	}
 	if s.all(func(m *member) bool { return m.here }) {
 		s.phase = Ready
 	}
@@ -89,7 +101,7 @@ func (s *Scheduler) aborted(now actors.Time, out *actors.Outbox) {
 func (s *Scheduler) judge() verdict {
 	v := s.verdict
 	for i := range s.members {
-		if !s.members[i].here {
+		if m := &s.members[i]; m.lost || !m.here {
 			v.fault, v.rank = actors.PeerLost, int32(i)
 			return v
 		}
@@ -127,8 +139,8 @@ func (s *Scheduler) alarm(now actors.Time, out *actors.Outbox) {
 	case Aborting, Closing:
 		for i := range s.members {
 			m := &s.members[i]
-			if m.here && !m.answered {
-				m.here = false
+			if m.here && !m.answered && !m.fresh {
+				m.here, m.lost = false, true
 				out.Note(fmt.Sprintf("rank %d did not answer within %d ms and is declared dead", i,
 					s.cfg.AbortWait/1e6))
 			}
@@ -163,8 +175,7 @@ func (s *Scheduler) silent(now actors.Time, out *actors.Outbox, what string,
 	for i := range s.members {
 		if m := &s.members[i]; !ok(m) {
 			out.Note(fmt.Sprintf("rank %d %s within %d ms", i, what, s.cfg.Deadline/1e6))
-			s.abort(now, verdict{fault: actors.PeerLost, rank: int32(i), reporter: -1, op: -1,
-				peer: -1, lane: -1, round: s.low}, out)
+			s.abort(now, s.lostRank(int32(i)), out)
 			return
 		}
 	}

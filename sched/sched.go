@@ -42,6 +42,8 @@ const (
 type member struct {
 	incarnation uint64
 	here        bool  // said Hello and not gone since
+	lost        bool  // gone in the abort at hand, even if a new incarnation has come
+	fresh       bool  // came during the abort at hand: it has nothing to flush
 	answered    bool  // in the phase at hand
 	ponged      bool  // since the last Ping
 	done        int32 // first round not done
@@ -58,7 +60,8 @@ type Scheduler struct {
 	members []member
 	from    int32 // the submitted rounds
 	to      int32
-	asked   bool // rounds are submitted and not yet finished
+	asked   bool            // rounds are submitted and not yet finished
+	next    actors.Envelope // a Submit that waits for the rounds at hand; Kind 0: none
 	low     int32
 	atLow   int   // ranks whose first round not done is low
 	granted int32 // exclusive
@@ -97,6 +100,10 @@ func (s *Scheduler) Step(now actors.Time, in actors.Envelope, out *actors.Outbox
 	if s.phase == Closed {
 		return
 	}
+	if in.From.Role == actors.Rank && (in.From.Rank < 0 || int(in.From.Rank) >= len(s.members)) {
+		out.Note(fmt.Sprintf("%v is not of this gang of %d ranks", in.From, len(s.members)))
+		return
+	}
 	switch in.Kind {
 	case actors.Hello:
 		s.hello(now, in, out)
@@ -110,9 +117,7 @@ func (s *Scheduler) Step(now actors.Time, in actors.Envelope, out *actors.Outbox
 		s.close(now, out)
 	case actors.Timer:
 		s.alarm(now, out)
-	case actors.Pong:
-		s.member(in).ponged = true
-	case actors.Confirm, actors.RoundDone, actors.Late, actors.Aborted, actors.Stopped:
+	case actors.Pong, actors.Confirm, actors.RoundDone, actors.Late, actors.Aborted, actors.Stopped:
 		s.answer(now, in, out)
 	}
 }
@@ -147,17 +152,32 @@ func (s *Scheduler) answer(now actors.Time, in actors.Envelope, out *actors.Outb
 	}
 }
 
-// hello makes a rank a member; when all are here the gang is formed.
+// hello makes a rank a member; when all are here the gang is formed. A new incarnation in mid-round
+// means that the former one is gone, even when word of that comes later or never.
 func (s *Scheduler) hello(now actors.Time, in actors.Envelope, out *actors.Outbox) {
-	if int(in.From.Rank) >= len(s.members) {
-		out.Note(fmt.Sprintf("rank %d is not of this gang of %d ranks", in.From.Rank, len(s.members)))
-		return
-	}
 	m := s.member(in)
-	if in.A < m.incarnation {
+	if in.A < m.incarnation || (m.here && in.A == m.incarnation) {
 		return
 	}
+	was := m.here
 	m.incarnation, m.here = in.A, true
+	switch s.phase {
+	case Forming:
+		s.formed(now, out)
+	case Proposing, Running:
+		m.lost, m.fresh = true, true
+		s.abort(now, s.lostRank(in.From.Rank), out)
+	case Aborting:
+		m.lost, m.fresh = m.lost || was, true
+		s.maybeAborted(now, out)
+	case Closing:
+		m.answered = false
+		s.toRank(out, in.From.Rank, actors.Envelope{Kind: actors.Stop})
+	}
+}
+
+// formed leaves Forming when all ranks are here, and begins what was submitted meanwhile.
+func (s *Scheduler) formed(now actors.Time, out *actors.Outbox) {
 	if s.phase == Forming && s.all(func(m *member) bool { return m.here }) {
 		s.phase = Ready
 		out.ClearAlarm()
@@ -175,6 +195,10 @@ func (s *Scheduler) all(ok func(*member) bool) bool {
 }
 
 func (s *Scheduler) submit(now actors.Time, in actors.Envelope, out *actors.Outbox) {
+	if s.phase == Proposing || s.phase == Running {
+		s.next = in
+		return
+	}
 	s.from, s.to, s.asked = in.Round, in.Op, true
 	switch s.phase {
 	case Forming:
@@ -189,17 +213,23 @@ func (s *Scheduler) propose(now actors.Time, out *actors.Outbox) {
 	if !s.asked {
 		return
 	}
+	if s.from == s.to {
+		s.asked = false
+		s.toOwner(out, actors.Envelope{Kind: actors.Complete, Round: s.to})
+		return
+	}
 	s.phase = Proposing
 	s.toAll(out, actors.Envelope{
 		Kind: actors.Propose, Round: s.from, Op: s.to, A: s.cfg.Plan(s.from, s.to)})
 	out.SetAlarm(now + s.cfg.Deadline)
 }
 
-// toAll sends to every rank that is here and forgets what they answered before.
+// toAll sends to every rank that is here and forgets what they answered before. A rank that came
+// in the abort at hand knows nothing of it.
 func (s *Scheduler) toAll(out *actors.Outbox, e actors.Envelope) {
 	for i := range s.members {
 		s.members[i].answered = false
-		if s.members[i].here {
+		if s.members[i].here && !s.members[i].fresh {
 			s.toRank(out, int32(i), e)
 		}
 	}
@@ -276,12 +306,19 @@ func (s *Scheduler) roundDone(now actors.Time, in actors.Envelope, out *actors.O
 	if s.low == s.to {
 		s.phase, s.asked = Ready, false
 		out.ClearAlarm()
+		if next := s.next; next.Kind != 0 {
+			s.next = actors.Envelope{}
+			s.submit(now, next, out)
+		}
 		return
 	}
 	s.grant(out)
 }
 
 func (s *Scheduler) close(now actors.Time, out *actors.Outbox) {
+	if s.phase == Closing {
+		return
+	}
 	s.phase = Closing
 	s.toAll(out, actors.Envelope{Kind: actors.Stop})
 	out.SetAlarm(now + s.cfg.AbortWait)
