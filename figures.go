@@ -13,6 +13,13 @@ type Figures struct {
 	BusyNanos    int64 // own-stream time of its ops
 }
 
+// Links is the number of directed links in use, by transport, counted where blocks move.
+func (s *Session[T]) Links() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return map[string]int{"inproc": s.meter.Links()}
+}
+
 // Figures is the account of one rank. Call it between runs.
 func (s *Session[T]) Figures(problem, r int) Figures {
 	s.mu.Lock()

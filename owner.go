@@ -19,6 +19,7 @@ type owner struct {
 	done    int32
 	failed  *actors.Envelope
 	dead    error
+	lost    map[int]bool // ranks that only a new incarnation brings back
 	notes   []string
 	exposed []int64 // by rank, nanoseconds, since begin
 	busy    []int64
@@ -31,7 +32,7 @@ const maxNotes = 32
 func newOwner(ranks int, progress func(rank, round int32)) *owner {
 	return &owner{
 		progress: progress, exposed: make([]int64, ranks), busy: make([]int64, ranks),
-		wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), lost: map[int]bool{},
 	}
 }
 
@@ -49,6 +50,8 @@ func (o *owner) handle(e actors.Envelope) {
 		o.done = max(o.done, e.Round)
 	case actors.Failed:
 		o.failed = &e
+	case actors.Lost:
+		o.lost[int(e.Peer)] = true
 	case actors.RoundDone:
 		o.exposed[e.Peer] += int64(e.A)
 		o.busy[e.Peer] += int64(e.B)
@@ -115,6 +118,15 @@ func (o *owner) figures(rank int) (exposed, busy int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.exposed[rank], o.busy[rank]
+}
+
+// takeLost gives the ranks to be replaced, once.
+func (o *owner) takeLost() map[int]bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	lost := o.lost
+	o.lost = map[int]bool{}
+	return lost
 }
 
 func (o *owner) takeNotes() []string {

@@ -8,15 +8,12 @@ import (
 )
 
 // recover turns a verdict into an error and makes the gang whole again: a rank that is gone or
-// silent is stopped for good and gets a new incarnation with a new device and new slots. Its old
-// device may still finish an op, so that is waited for first.
-func (s *Session[T]) recover(e *actors.Envelope, first int32) error {
+// silent is stopped for good and gets a new incarnation with a new device and new slots.
+func (s *Session[T]) recover(e *actors.Envelope) error {
 	failure := s.explain(e)
+	lost := s.owner.takeLost()
 	for r := range s.incarn {
-		dead := s.host.Gone(actors.Addr{Role: actors.Rank, Rank: int32(r)}) ||
-			s.host.Gone(actors.Addr{Role: actors.Device, Rank: int32(r)}) ||
-			(failure.Kind == PeerLost && failure.Rank == r)
-		if !dead {
+		if !lost[r] {
 			continue
 		}
 		if err := s.replace(r, e.Epoch); err != nil {
@@ -29,16 +26,24 @@ func (s *Session[T]) recover(e *actors.Envelope, first int32) error {
 	return failure
 }
 
+// replace gives a rank a new incarnation. Its old device may still finish an op, and its link a
+// block: both are waited for first, so that nothing of the old epoch can write a slot.
 func (s *Session[T]) replace(r int, epoch actors.Epoch) error {
 	for _, role := range []actors.Role{actors.Rank, actors.Device} {
-		s.host.Kill(actors.Addr{Role: role, Rank: int32(r)}, "replaced after a failed round")
+		// An error says that the actor is gone already.
+		_ = s.host.Kill(actors.Addr{Role: role, Rank: int32(r)}, "replaced after a failed round")
 	}
-	link := actors.Addr{Role: actors.Link, Rank: int32(r)}
-	s.net.Handle(actors.Envelope{To: link, Kind: actors.Flush, Epoch: epoch})
-	if err := s.store.Reset(int32(r)); err != nil {
+	s.net.Handle(actors.Envelope{
+		To:   actors.Addr{Role: actors.Link, Rank: int32(r)},
+		From: actors.Addr{Role: actors.Rank, Rank: int32(r)}, Kind: actors.Flush, Epoch: epoch})
+	old := s.devices[r]
+	if err := s.spawnDevice(r); err != nil { // waits until the old one has left
 		return err
 	}
-	return s.spawn(r)
+	if err := old.Wait(s.cfg.Deadline); err != nil {
+		return err
+	}
+	return s.spawnRank(r)
 }
 
 // explain finds the words for a verdict: the op and the link that the reporter waited on.

@@ -30,17 +30,18 @@ type Round struct {
 
 // Session is a gang of ranks in this process.
 type Session[T attn.Float] struct {
-	cfg    Config
-	plans  []*plan.Plan
-	ready  []*rank.Compiled
-	book   *book
-	host   *live.Host
-	net    *inproc.Net
-	pool   *cpu.Pool
-	store  *cpu.Store[T]
-	meter  *transport.Meter
-	owner  *owner
-	incarn []uint64
+	cfg     Config
+	plans   []*plan.Plan
+	ready   []*rank.Compiled
+	book    *book
+	host    *live.Host
+	net     *inproc.Net
+	pool    *cpu.Pool
+	store   *cpu.Store[T]
+	meter   *transport.Meter
+	owner   *owner
+	incarn  []uint64
+	devices []*cpu.Device[T] // by rank, of the present incarnation
 
 	mu     sync.Mutex // one Run, Load or Close at a time
 	closed bool
@@ -102,7 +103,7 @@ func (s *Session[T]) start() error {
 	}
 	s.host = host
 	s.pool = cpu.NewPool(s.cfg.Workers)
-	s.store = cpu.New[T](s.book, n, cpu.Options{Limit: s.cfg.MemoryLimit})
+	s.store = cpu.New[T](s.book, n, cpu.Options{Arena: cpu.NewArena(0, s.cfg.MemoryLimit)})
 	s.meter = transport.NewMeter(s.store, n, int(plan.NumClasses), s.book.class)
 	net := inproc.Options{Ranks: n, Mover: s.meter, Send: host.Send}
 	if s.cfg.Pace != nil {
@@ -116,30 +117,34 @@ func (s *Session[T]) start() error {
 		Plan: func(from, to int32) uint64 { return s.book.PlanHash(-1, from, to) },
 	})
 	err = host.Spawn(actors.Addr{Role: actors.Scheduler}, scheduler, 1, 16*n+64)
-	s.incarn = make([]uint64, n)
+	s.incarn, s.devices = make([]uint64, n), make([]*cpu.Device[T], n)
 	for r := 0; r < n && err == nil; r++ {
-		err = s.spawn(r)
+		if err = s.spawnDevice(r); err == nil {
+			err = s.spawnRank(r)
+		}
 	}
 	return err
 }
 
-// spawn starts a rank and its device, as a new incarnation.
-func (s *Session[T]) spawn(r int) error {
+// spawnDevice starts the device of a rank's next incarnation.
+func (s *Session[T]) spawnDevice(r int) error {
 	s.incarn[r]++
 	opt := cpu.DeviceOptions{}
 	if s.cfg.Pace != nil {
 		opt.Pace = s.cfg.Pace.Op
 	}
-	d := cpu.NewDevice(int32(r), s.store, s.pool, s.host.Send, opt)
+	s.devices[r] = cpu.NewDevice(int32(r), s.store, s.pool, s.host.Send, opt)
 	at := actors.Addr{Role: actors.Device, Rank: int32(r)}
-	if err := s.host.Spawn(at, d, s.incarn[r], deviceMail); err != nil {
-		return err
-	}
+	return s.host.Spawn(at, s.devices[r], s.incarn[r], deviceMail)
+}
+
+// spawnRank starts the rank that goes with the device.
+func (s *Session[T]) spawnRank(r int) error {
 	w := rank.New(rank.Config{
 		Rank: int32(r), Incarnation: s.incarn[r], Book: s.book,
 		Deadline: actors.Time(s.cfg.Deadline),
 	})
-	at.Role = actors.Rank
+	at := actors.Addr{Role: actors.Rank, Rank: int32(r)}
 	return s.host.Spawn(at, w, s.incarn[r], s.rankMail(r))
 }
 
@@ -200,7 +205,7 @@ func (s *Session[T]) Run(ctx context.Context, rounds ...Round) error {
 	if failed == nil {
 		return nil
 	}
-	return s.recover(failed, from)
+	return s.recover(failed)
 }
 
 // cancel asks the scheduler to give up; it answers with a verdict.
@@ -222,8 +227,14 @@ func (s *Session[T]) Close(ctx context.Context) error {
 	if s.host != nil {
 		err = s.host.Close(ctx)
 	}
+	if s.net != nil {
+		s.net.Close()
+	}
 	if s.pool != nil {
 		s.pool.Close()
+	}
+	if s.store != nil {
+		s.store.Close()
 	}
 	return err
 }

@@ -39,6 +39,14 @@ func put[T attn.Float](dst, rows []T, set mesh.Set, width int) {
 	}
 }
 
+// Store keeps shards: the device memory of every rank. A cpu.Store is one.
+type Store[T attn.Float] interface {
+	// SetInput copies the parts of a home block into memory that the rank owns.
+	SetInput(rank, state int32, role plan.Role, parts ...[]T) error
+	// Output gives copies of the parts of a home block.
+	Output(rank, state int32, role plan.Role) ([][]T, error)
+}
+
 // Load shards a problem's inputs to the ranks, as the given state.
 func (s *Session[T]) Load(problem, state int, in Inputs[T]) error {
 	s.mu.Lock()
@@ -46,15 +54,20 @@ func (s *Session[T]) Load(problem, state int, in Inputs[T]) error {
 	if s.closed {
 		return ErrClosed
 	}
-	h := s.plans[problem].Header()
-	q, k, v := h.QHeads*h.Dim, h.KHeads*h.Dim, h.KHeads*h.VDim
+	return LoadShards(s.store, s.plans[problem], state, in)
+}
+
+// LoadShards cuts inputs as a plan says and gives every rank its own.
+func LoadShards[T attn.Float](to Store[T], p *plan.Plan, state int, in Inputs[T]) error {
+	h := p.Header()
+	q, k, v, o := h.QHeads*h.Dim, h.KHeads*h.Dim, h.KHeads*h.VDim, h.QHeads*h.VDim
 	for _, x := range []struct {
-		name      string
-		have, row int
-		tokens    int
+		name        string
+		have        int
+		tokens, row int
 	}{
-		{"q", len(in.Q), q, h.QTokens}, {"k", len(in.K), k, h.KTokens}, {"v", len(in.V), v, h.KTokens},
-		{"do", len(in.DO), h.QHeads * h.VDim, h.QTokens},
+		{"q", len(in.Q), h.QTokens, q}, {"k", len(in.K), h.KTokens, k},
+		{"v", len(in.V), h.KTokens, v}, {"do", len(in.DO), h.QTokens, o},
 	} {
 		if x.have != x.row*x.tokens && (x.name != "do" || x.have != 0) {
 			return fmt.Errorf("kvloom: %s has %d elements, the problem has %d tokens of %d: %d",
@@ -63,12 +76,12 @@ func (s *Session[T]) Load(problem, state int, in Inputs[T]) error {
 	}
 	for r := range h.Ranks {
 		hq, hk := h.Sets[h.HomeQ[r]], h.Sets[h.HomeK[r]]
-		err := s.input(r, state, plan.HomeQ, hq, take(in.Q, hq, q))
+		err := input(to, r, state, plan.HomeQ, hq, take(in.Q, hq, q))
 		if err == nil {
-			err = s.input(r, state, plan.HomeKV, hk, take(in.K, hk, k), take(in.V, hk, v))
+			err = input(to, r, state, plan.HomeKV, hk, take(in.K, hk, k), take(in.V, hk, v))
 		}
 		if err == nil && in.DO != nil {
-			err = s.input(r, state, plan.HomeDO, hq, take(in.DO, hq, h.QHeads*h.VDim))
+			err = input(to, r, state, plan.HomeDO, hq, take(in.DO, hq, o))
 		}
 		if err != nil {
 			return err
@@ -77,11 +90,12 @@ func (s *Session[T]) Load(problem, state int, in Inputs[T]) error {
 	return nil
 }
 
-func (s *Session[T]) input(r, state int, role plan.Role, set mesh.Set, parts ...[]T) error {
+func input[T attn.Float](to Store[T], r, state int, role plan.Role, set mesh.Set,
+	parts ...[]T) error {
 	if set.Len() == 0 {
 		return nil
 	}
-	return s.store.SetInput(int32(r), int32(state), role, parts...)
+	return to.SetInput(int32(r), int32(state), role, parts...)
 }
 
 // Results puts a state's outputs together; gradients only when a backward pass has run.
@@ -91,7 +105,13 @@ func (s *Session[T]) Results(problem, state int, gradients bool) (Outputs[T], er
 	if s.closed {
 		return Outputs[T]{}, ErrClosed
 	}
-	h := s.plans[problem].Header()
+	return GatherShards(s.store, s.plans[problem], state, gradients)
+}
+
+// GatherShards puts the ranks' outputs together in token order.
+func GatherShards[T attn.Float](from Store[T], p *plan.Plan, state int,
+	gradients bool) (Outputs[T], error) {
+	h := p.Header()
 	out := Outputs[T]{
 		Out: make([]T, h.QTokens*h.QHeads*h.VDim), LSE: make([]T, h.QTokens*h.QHeads),
 	}
@@ -106,8 +126,8 @@ func (s *Session[T]) Results(problem, state int, gradients bool) (Outputs[T], er
 			part[T]{plan.HomeDKV, h.HomeK, []field[T]{
 				{out.DK, h.KHeads * h.Dim}, {out.DV, h.KHeads * h.VDim}}})
 	}
-	for _, p := range parts {
-		if err := s.gather(h, state, p); err != nil {
+	for _, x := range parts {
+		if err := gather(from, h, state, x); err != nil {
 			return Outputs[T]{}, err
 		}
 	}
@@ -126,13 +146,13 @@ type field[T attn.Float] struct {
 	width int
 }
 
-func (s *Session[T]) gather(h *plan.Header, state int, p part[T]) error {
+func gather[T attn.Float](from Store[T], h *plan.Header, state int, p part[T]) error {
 	for r := range h.Ranks {
 		set := h.Sets[p.homes[r]]
 		if set.Len() == 0 {
 			continue
 		}
-		blocks, err := s.store.Output(int32(r), int32(state), p.role)
+		blocks, err := from.Output(int32(r), int32(state), p.role)
 		if err != nil {
 			return err
 		}

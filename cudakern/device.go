@@ -19,27 +19,16 @@ type Memory interface {
 	Held() (now, peak int64)
 }
 
-// Executor does what ops mean, on memory that it owns. Both worlds call it, so a simulated run
-// and a live one of the same plan give the same bits. An executor does not order anything: ops
+// Executor does what device ops mean, on memory that it owns. Both worlds call it, so a simulated
+// run and a live one of the same plan give the same bits. An executor does not order anything: ops
 // come when their dependencies are over. Calls for different ranks may come at the same time.
 type Executor interface {
 	// Do does a device op of a rank's program of a round, whole.
 	Do(rank, round, op int32) error
-	// Post readies the slot of a receive: its memory is free for the block to come.
-	Post(rank, round, op int32) error
-	// Hop moves the block of src's send into the slot of dst's receive, in the same round, and
-	// says how many bytes the block has.
-	Hop(src, dst, round, sendOp, recvOp int32) (bytes int64, err error)
 }
 
-// NoArithmetic is an executor that moves and computes nothing, for simulations of timing alone.
+// NoArithmetic is an executor that computes nothing, for simulations of timing alone.
 type NoArithmetic struct{}
 
 // Do does nothing.
 func (NoArithmetic) Do(_, _, _ int32) error { return nil }
-
-// Post does nothing.
-func (NoArithmetic) Post(_, _, _ int32) error { return nil }
-
-// Hop does nothing.
-func (NoArithmetic) Hop(_, _, _, _, _ int32) (int64, error) { return 0, nil }

@@ -83,6 +83,7 @@ func TestShardsPartitionTokens(t *testing.T) {
 		var shards []mesh.Set
 		for c := range m.Ring {
 			shards = append(shards, layout.Shard(tokens, m.Ring, c))
+			checkSpans(t, shards[c])
 			checkHomes(t, layout, tokens, m, c, shards[c])
 		}
 		owner := owned(t, tokens, shards)
@@ -98,6 +99,16 @@ func TestShardsPartitionTokens(t *testing.T) {
 		}
 		checkSizes(t, layout, shards)
 	})
+}
+
+// checkSpans: contiguous runs in rising order, none empty, with a gap between two; so one content
+// has one form.
+func checkSpans(t *rapid.T, shard mesh.Set) {
+	for i, s := range shard {
+		if s.Count < 1 || s.Stride != 1 || i > 0 && s.Start <= shard[i-1].Last()+1 {
+			t.Fatalf("shard %v: span %d is empty or touches the one before", shard, i)
+		}
+	}
 }
 
 // checkHomes checks that the homes of head group c are the shard's rows, cut in order and evenly.

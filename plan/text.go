@@ -33,13 +33,14 @@ func nameOf(names []string, i int) string {
 // AppendText adds the program's stable text: a line for the rank, one a slot, one an op.
 //
 //	rank 3 forward
-//	slot 5 scratch 4096 B
-//	slot 6 home.o out o[c1.1 h0:4] 2080 B
-//	12 attend     rq[c1 h2:4]@s0 rkv[c1 h1:2]@s2 +st[c1 h2:4]@s5 t3 after 9 5 4
-//	13 send       rkv[c1 h1:2]@s2 ->5/0 t3 after 5
+//	slot 9 scratch 96 B
+//	slot 11 home.o keep o[c1.1 h0:4] 128 B
+//	16 send rkv[c0 h1:2]@s9 ->5/0 t4 after 15
+//	17 attend rq[c1 h2:4]@s7 rkv[c0 h1:2]@s9 +st[c1 h2:4]@s8 t3 after 15 14
 //
-// Accesses are r read, w write, + add, c hand on; sets have their names in the header; h is the
-// run of heads, s the slot; -> and <- give peer and lane, t the tick.
+// Slots with a frame say in, keep or both. Accesses are r read, w write, + add, c hand on; sets
+// have their names in the header; h is the run of heads, s the slot; -> and <- give peer and lane,
+// t the tick.
 func (p *Program) AppendText(out []byte, h *Header) []byte {
 	out = append(out, "rank "...)
 	out = strconv.AppendInt(out, int64(p.Rank), 10)

@@ -73,7 +73,8 @@ func (d *device) finish(w *World, r int32, e actors.Envelope) {
 
 func (d *device) maybeFlushed(w *World, r int32) {
 	if d.answer && d.streams.Idle() {
-		d.answer = false
+		// Events of the old epoch must not stand for those of the same round run again.
+		d.answer, d.streams = false, cudakern.Streams{}
 		w.send(actors.Envelope{
 			To:   actors.Addr{Role: actors.Rank, Rank: r},
 			From: actors.Addr{Role: actors.Device, Rank: r},

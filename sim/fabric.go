@@ -50,10 +50,10 @@ func (f *fabric) postReceive(w *World, end *linkEnd, e actors.Envelope) {
 		return
 	}
 	w.check.begin(r, e.Round, e.Op)
-	if err := w.cfg.Exec.Post(r, e.Round, e.Op); err != nil {
+	if err := w.cfg.Mover.Post(r, e.Round, e.Op); err != nil {
 		w.check.fail(err.Error())
 	}
-	_, _, latency := w.cfg.Costs.Transfer(e.Peer, r, e.Round, -1)
+	_, _, latency := w.cfg.Costs.Transfer(r, e.Peer, e.Round, -1)
 	credit := actors.Envelope{
 		To:   actors.Addr{Role: actors.Rank, Rank: e.Peer},
 		From: actors.Addr{Role: actors.Link, Rank: r},
@@ -103,7 +103,7 @@ func (f *fabric) land(w *World, e actors.Envelope) {
 			"open for lane %d tick %d", src, e.Op, e.Round, dst, e.Lane, e.Tick))
 		return
 	}
-	if _, err := w.cfg.Exec.Hop(src, dst, e.Round, e.Op, post.Op); err != nil {
+	if _, err := w.cfg.Mover.Hop(src, dst, e.Round, e.Op, post.Op); err != nil {
 		w.check.fail(err.Error())
 	}
 	w.check.over(src, e.Round, e.Op)

@@ -90,12 +90,12 @@ func TestForwardHidesHops(t *testing.T) {
 				c := costs{kv: hop, piece: 0.1, port: port}
 				got := steps(t, p, plan.Forward, c)
 				if got > 1.02*ideal || got < float64(m.Ring) {
-					t.Errorf("%dx%d hop %v port %v: %.3f steps, ideal %.3f", m.Head, m.Ring, hop, port,
-						got, ideal)
+					t.Errorf("%dx%d hop %v port %v: %.3f steps, ideal %.3f", m.Head, m.Ring, hop,
+						port, got, ideal)
 				}
 				if twin := steps(t, lockstep{p}, plan.Forward, c); twin <= 1.02*ideal {
-					t.Errorf("%dx%d hop %v: lockstep takes %.3f steps, within the bound of %.3f: the "+
-						"test cannot fail", m.Head, m.Ring, hop, twin, 1.02*ideal)
+					t.Errorf("%dx%d hop %v: lockstep takes %.3f steps, within the bound of %.3f: "+
+						"the test cannot fail", m.Head, m.Ring, hop, twin, 1.02*ideal)
 				}
 			}
 		}
@@ -122,7 +122,8 @@ func TestBackwardHidesHops(t *testing.T) {
 			t.Errorf("%s: %.3f times its arithmetic, the bound is %v", tc.name, got, tc.bound)
 		}
 		if twin := steps(t, lockstep{p}, plan.Backward, c) / 16; twin <= tc.bound {
-			t.Errorf("%s: lockstep takes %.3f, within the bound: the test cannot fail", tc.name, twin)
+			t.Errorf("%s: lockstep takes %.3f, within the bound: the test cannot fail", tc.name,
+				twin)
 		}
 	}
 }

@@ -6,9 +6,9 @@ import (
 
 	"github.com/kvloom/kvloom/actors"
 	"github.com/kvloom/kvloom/cudakern"
-	"github.com/kvloom/kvloom/plan"
 	"github.com/kvloom/kvloom/rank"
 	"github.com/kvloom/kvloom/sched"
+	"github.com/kvloom/kvloom/transport"
 )
 
 // Config is a world.
@@ -20,14 +20,15 @@ type Config struct {
 	Costs Costs
 	// Noise is what a seed adds to that.
 	Noise Noise
-	// Exec does the arithmetic and moves blocks; nil moves and computes nothing.
-	Exec cudakern.Executor
+	// Exec does the arithmetic and Mover moves the blocks; nil computes and moves nothing.
+	Exec  cudakern.Executor
+	Mover transport.Mover
 	// Deadline and Window are the gang's, see rank.Config and sched.Config. Zero: a second, 4.
 	Deadline actors.Time
 	Window   int32
 	// Depth of launches per stream; 0 is rank.Depth.
 	Depth int
-	// Mailbox is the most envelopes that may wait for one rank; 0 follows from the plan.
+	// Mailbox is the most envelopes that may wait for one rank; 0 is no limit.
 	Mailbox int
 	// Pauses stop a rank from handling envelopes for a while, or for ever.
 	Pauses []Pause
@@ -143,6 +144,9 @@ type World struct {
 func New(cfg Config) *World {
 	if cfg.Exec == nil {
 		cfg.Exec = cudakern.NoArithmetic{}
+	}
+	if cfg.Mover == nil {
+		cfg.Mover = transport.NoBlocks{}
 	}
 	if cfg.Deadline == 0 {
 		cfg.Deadline = 1e9
@@ -395,8 +399,3 @@ const (
 	fnvOffset = 14695981039346656037
 	fnvPrime  = 1099511628211
 )
-
-// program is the program that a rank runs in a round.
-func (w *World) program(r, round int32) *plan.Program {
-	return w.cfg.Book.Script(r, round).Program
-}

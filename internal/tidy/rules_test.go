@@ -167,6 +167,8 @@ func outside() []ban {
 		{"actors/live, kvloom, L6", "go.uber.org/zap", hosts},
 		{"L6", "github.com/spf13/cobra",
 			"flags are read by the command; others are given values"},
+		{"L6", "github.com/spf13/pflag",
+			"flags are read by the command; others are given values"},
 		{"L6", "github.com/jedib0t/go-pretty/v6", display},
 		{"L6", "github.com/vbauerster/mpb/v8", display},
 		{"WORLDS, kvloom, L6", "golang.org/x/sync", "goroutines live in worlds and roots"},

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// streams are where a command writes. err is looked at for being a terminal.
+type streams struct{ out, err io.Writer }
+
+// terminal tells whether a person watches the errors' end.
+func (s streams) terminal() bool {
+	f, ok := s.err.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// run is the whole command: it reads args, does what they ask and gives the exit code.
+func run(ctx context.Context, args []string, std streams) int {
+	root := newRoot(std)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	return announce(err, asksJSON(args), std)
+}
+
+func newRoot(std streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kvloom",
+		Short: "exact attention over sequences too long for one device",
+		Long: "kvloom runs exact attention over sequences too long for one device, on a mesh of " +
+			"ranks:\nKV blocks go round rings, heads are exchanged all to all.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          knownCommand,
+
+		SuggestionsMinimumDistance: 2,
+
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(std.out)
+	root.SetErr(std.err)
+	root.SetFlagErrorFunc(explainFlagError)
+	root.AddCommand(newAttend(std))
+	for _, c := range laterCommands() {
+		root.AddCommand(newLater(c[0], c[1]))
+	}
+	return root
+}
+
+// laterCommands are the commands of coming versions: name and duty.
+func laterCommands() [][2]string {
+	return [][2]string{
+		{"train", "trains a model on text with 2D attention"},
+		{"launch", "starts rank processes on this node"},
+		{"plan", "shows, verifies, costs and tunes a plan"},
+		{"sim", "the same actors in virtual time on a modelled cluster"},
+		{"chaos", "runs fault scenarios and prints a scorecard"},
+		{"bench", "measures kernels, rings, transports and control"},
+		{"doctor", "says what this machine can do, and what is wrong"},
+		{"status", "a live run's ranks, rounds and scores"},
+	}
+}
+
+func newLater(name, duty string) *cobra.Command {
+	return &cobra.Command{
+		Use:                name,
+		Short:              duty + " (not there yet)",
+		DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return &requestError{problem: fmt.Sprintf(
+				"the command %s is not there yet: this version has attend", name)}
+		},
+	}
+}
+
+// knownCommand refuses what is neither a command nor a flag.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	problem := fmt.Sprintf("the command %s is unknown: ", show(args[0]))
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		problem += "did you mean " + near[0] + "?"
+	} else {
+		problem += "use attend, or see kvloom --help"
+	}
+	return &requestError{problem: problem}
+}
+
+// asksJSON looks for --json by itself, for errors met before all flags are read.
+func asksJSON(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.ContainsFunc(args, func(a string) bool {
+		value, ok := strings.CutPrefix(a, "--json=")
+		return a == "--json" || ok && slices.Contains([]string{"true", "1", "t", "T"}, value)
+	})
+}

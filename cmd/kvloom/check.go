@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvloom/kvloom"
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/internal/tensors"
+)
+
+// What --check=auto does: dense up to denseFlops, samples above.
+const (
+	denseFlops  = 5e10
+	sampledRows = 256
+	sampledKeys = 64
+)
+
+// verdict is what the check found.
+type verdict struct {
+	Out     *tensorCheck `json:"out"`
+	LSE     *tensorCheck `json:"lse"`
+	DQ      *tensorCheck `json:"dq,omitempty"`
+	DK      *tensorCheck `json:"dk,omitempty"`
+	DV      *tensorCheck `json:"dv,omitempty"`
+	Gate    number       `json:"gate"`
+	Sampled bool         `json:"sampled"`
+	Pass    bool         `json:"pass"`
+}
+
+// tensorCheck is one tensor's distance from the oracle.
+type tensorCheck struct {
+	MaxAbs number `json:"max_abs"`
+	Rel    number `json:"rel"`
+}
+
+// namedCheck is a tensor's distance with its name.
+type namedCheck struct {
+	name string
+	*tensorCheck
+}
+
+// tensors are the distances that were measured, in a fixed order.
+func (v *verdict) tensors() []namedCheck {
+	all := []namedCheck{{"out", v.Out}, {"lse", v.LSE}, {"dq", v.DQ}, {"dk", v.DK}, {"dv", v.DV}}
+	return slices.DeleteFunc(all, func(c namedCheck) bool { return c.tensorCheck == nil })
+}
+
+// problem is an error when a tensor lies outside the gate.
+func (v *verdict) problem() error {
+	if v.Pass {
+		return nil
+	}
+	var bad []string
+	for _, t := range v.tensors() {
+		if !(t.Rel <= v.Gate) {
+			bad = append(bad, fmt.Sprintf("%s is off by %.2g", t.name, float64(t.Rel)))
+		}
+	}
+	return &checkError{fmt.Sprintf("the check failed: outside the relative gate of %.2g: %s",
+		float64(v.Gate), strings.Join(bad, ", "))}
+}
+
+// parallel runs items on as many goroutines as the process has cores to use. When ctx ends it
+// skips what is left: the caller asks ctx before it uses a result.
+func parallel(ctx context.Context, s *stage) attn.Parallel {
+	return func(n int, do func(i int)) {
+		s.expect(int64(n))
+		var next atomic.Int64
+		var wait sync.WaitGroup
+		for range min(runtime.GOMAXPROCS(0), n) {
+			wait.Go(func() {
+				for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; {
+					do(i)
+					s.add(1)
+					i = int(next.Add(1)) - 1
+				}
+			})
+		}
+		wait.Wait()
+	}
+}
+
+// oracle holds a problem in float64 beside the results of a run.
+type oracle[T attn.Float] struct {
+	problem  attn.Problem
+	do       []float64
+	have     kvloom.Outputs[T]
+	backward bool
+	par      attn.Parallel
+}
+
+// checkResults compares results with the float64 oracle on the inputs that the ranks had.
+func checkResults[T attn.Float](ctx context.Context, r *request, in kvloom.Inputs[T],
+	out kvloom.Outputs[T], par attn.Parallel,
+) (*verdict, error) {
+	o := &oracle[T]{
+		problem: attn.Problem{
+			QTokens: r.tokens, KTokens: r.tokens, QHeads: r.heads, KHeads: r.kvHeads,
+			D: r.dim, DV: r.dim, Scale: r.scale, Mask: r.attnMask(),
+			Q: widen(in.Q), K: widen(in.K), V: widen(in.V),
+		},
+		do: widen(in.DO), have: out, backward: r.backward, par: par,
+	}
+	if err := o.problem.Validate(); err != nil {
+		return nil, err
+	}
+	base := attn.BaseF32
+	if r.dtype == tensors.F64 {
+		base = attn.BaseF64
+	}
+	v := &verdict{Sampled: r.samples()}
+	rows := all(r.tokens)
+	if v.Sampled {
+		rows = sample(r.seed, 'r', r.tokens, sampledRows)
+		o.sampled(v, rows, sample(r.seed, 'k', r.tokens, sampledKeys))
+	} else {
+		o.dense(v)
+	}
+	gate := attn.Gate(base, o.largestLogit(rows))
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	v.Gate, v.Pass = number(gate), true
+	for _, t := range v.tensors() {
+		v.Pass = v.Pass && attn.Error{Rel: float64(t.Rel)}.OK(gate)
+	}
+	return v, nil
+}
+
+// samples tells whether the check leaves most rows out. A dense one costs a forward and a backward
+// pass: 14 operations an element of each allowed pair.
+func (r *request) samples() bool {
+	flops := 14 * float64(r.dim) * float64(r.attnMask().TotalPairs()) * float64(r.heads)
+	return r.check == checkAuto && flops > denseFlops
+}
+
+// dense compares every number.
+func (o *oracle[T]) dense(v *verdict) {
+	out, lse := attn.Dense(&o.problem, o.par)
+	v.Out, v.LSE = measure(o.have.Out, out), measure(o.have.LSE, lse)
+	if o.backward {
+		dq, dk, dv := attn.DenseBackward(&o.problem, o.do, out, lse, o.par)
+		v.DQ, v.DK, v.DV = measure(o.have.DQ, dq), measure(o.have.DK, dk), measure(o.have.DV, dv)
+	}
+}
+
+// sampled compares some query rows and some keys. The keys' gradients are taken from the run's own
+// out and lse, for which the rows vouch: those of all rows would cost a dense check.
+func (o *oracle[T]) sampled(v *verdict, rows, keys []int) {
+	p := &o.problem
+	out, lse := attn.DenseRows(p, rows, o.par)
+	v.Out = measure(pick(o.have.Out, rows, p.QHeads*p.DV), out)
+	v.LSE = measure(pick(o.have.LSE, rows, p.QHeads), lse)
+	if !o.backward {
+		return
+	}
+	dq := attn.RowsBackward(p, o.do, out, lse, rows, o.par)
+	v.DQ = measure(pick(o.have.DQ, rows, p.QHeads*p.D), dq)
+	dk, dv := attn.KeysBackward(p, o.do, widen(o.have.Out), widen(o.have.LSE), keys, o.par)
+	v.DK = measure(pick(o.have.DK, keys, p.KHeads*p.D), dk)
+	v.DV = measure(pick(o.have.DV, keys, p.KHeads*p.DV), dv)
+}
+
+// largestLogit is the largest |scale * q.k| of the rows where it matters to the gate, above 128:
+// when the lengths of q and k bound it (Cauchy, Schwarz) their bound is as good.
+func (o *oracle[T]) largestLogit(rows []int) float64 {
+	p := &o.problem
+	bound := math.Abs(p.Scale) * longest(p.Q, p.D) * longest(p.K, p.D)
+	if attn.Gate(1, bound) == 1 {
+		return bound
+	}
+	return attn.MaxLogitRows(p, rows, o.par)
+}
+
+// longest is the largest length of the vectors of dim numbers in data.
+func longest(data []float64, dim int) float64 {
+	top := 0.0
+	for ; len(data) > 0; data = data[dim:] {
+		sum := 0.0
+		for _, x := range data[:dim] {
+			sum += x * x
+		}
+		top = max(top, sum)
+	}
+	return math.Sqrt(top)
+}
+
+func measure[T attn.Float](have []T, want []float64) *tensorCheck {
+	e := attn.Compare(have, want)
+	return &tensorCheck{MaxAbs: number(e.MaxAbs), Rel: number(e.Rel)}
+}
+
+// widen is data in float64, without a copy when it is already.
+func widen[T attn.Float](data []T) []float64 {
+	if same, ok := any(data).([]float64); ok {
+		return same
+	}
+	wide := make([]float64, len(data))
+	for i, x := range data {
+		wide[i] = float64(x)
+	}
+	return wide
+}
+
+// pick is the rows of a tensor of width elements a row.
+func pick[T attn.Float](data []T, rows []int, width int) []T {
+	out := make([]T, 0, len(rows)*width)
+	for _, r := range rows {
+		out = append(out, data[r*width:(r+1)*width]...)
+	}
+	return out
+}
+
+func all(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// sample draws count of n numbers, in rising order: the same for the same seed.
+func sample(seed, stream uint64, n, count int) []int {
+	if n <= count {
+		return all(n)
+	}
+	draw := rand.New(rand.NewPCG(seed, stream))
+	seen := make(map[int]bool, count)
+	for len(seen) < count {
+		seen[draw.IntN(n)] = true
+	}
+	out := make([]int, 0, count)
+	for i := range seen {
+		out = append(out, i)
+	}
+	slices.Sort(out)
+	return out
+}

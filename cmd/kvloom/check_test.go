@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kvloom/kvloom"
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/internal/tensors"
+	"github.com/kvloom/kvloom/mesh"
+	"pgregory.net/rapid"
+)
+
+// exact is a small problem with its oracle's results in place of a run's.
+func exact(t *testing.T) (*request, kvloom.Inputs[float64], kvloom.Outputs[float64]) {
+	t.Helper()
+	r := &request{
+		tokens: 40, heads: 4, kvHeads: 2, dim: 8, dtype: tensors.F64, scale: 0.3, seed: 5,
+		mask: "causal", mesh: mesh.Mesh{Head: 1, Ring: 1}, backward: true, check: checkAuto,
+	}
+	in, err := loadInputs[float64](r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &attn.Problem{
+		QTokens: 40, KTokens: 40, QHeads: 4, KHeads: 2, D: 8, DV: 8, Scale: 0.3,
+		Mask: attn.Causal(40, 40), Q: in.Q, K: in.K, V: in.V,
+	}
+	var out kvloom.Outputs[float64]
+	out.Out, out.LSE = attn.Dense(p, nil)
+	out.DQ, out.DK, out.DV = attn.DenseBackward(p, in.DO, out.Out, out.LSE, nil)
+	return r, in, out
+}
+
+func TestCheckFindsWrongNumbers(t *testing.T) {
+	r, in, out := exact(t)
+	check := func() *verdict {
+		v, err := checkResults(t.Context(), r, in, out, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if v := check(); !v.Pass || v.problem() != nil || v.Sampled || v.Gate != attn.BaseF64 {
+		t.Fatalf("the oracle's own numbers: %+v, %v", v, v.problem())
+	}
+	for name, data := range map[string][]float64{
+		"out": out.Out, "lse": out.LSE, "dq": out.DQ, "dk": out.DK, "dv": out.DV,
+	} {
+		for _, wrong := range []float64{data[7] + 1e-6, math.NaN(), math.Inf(1)} {
+			right := data[7]
+			data[7] = wrong
+			v := check()
+			data[7] = right
+			if v.Pass || v.problem() == nil {
+				t.Errorf("%s with %v for %v passes", name, wrong, right)
+			}
+			for _, c := range v.tensors() {
+				if bad := !(c.Rel <= v.Gate); bad != (c.name == name) {
+					t.Errorf("%s with %v: %s is judged bad: %v", name, wrong, c.name, bad)
+				}
+			}
+		}
+	}
+	if v := check(); !v.Pass {
+		t.Error("the numbers were not put back")
+	}
+}
+
+func TestSamplesAgreeWithDense(t *testing.T) {
+	r, in, out := exact(t)
+	o := &oracle[float64]{
+		problem: attn.Problem{
+			QTokens: 40, KTokens: 40, QHeads: 4, KHeads: 2, D: 8, DV: 8, Scale: 0.3,
+			Mask: r.attnMask(), Q: in.Q, K: in.K, V: in.V,
+		},
+		do: in.DO, have: out, backward: true,
+	}
+	rows, keys := []int{3, 17, 39}, []int{0, 20}
+	v := &verdict{}
+	o.sampled(v, rows, keys)
+	for _, c := range v.tensors() {
+		if c.Rel != 0 || c.MaxAbs != 0 {
+			t.Errorf("%s: a sample of the oracle is off by %v", c.name, c.Rel)
+		}
+	}
+	if len(v.tensors()) != 5 {
+		t.Errorf("%d tensors were compared, want 5", len(v.tensors()))
+	}
+	out.DQ[17*4*8]++
+	out.DV[20*2*8]++
+	o.sampled(v, rows, keys)
+	if v.DQ.Rel == 0 || v.DV.Rel == 0 || v.DK.Rel != 0 || v.Out.Rel != 0 {
+		t.Errorf("wrong dq of row 17 and dv of key 20 give %+v %+v", *v.DQ, *v.DV)
+	}
+}
+
+func TestWhenToSample(t *testing.T) {
+	// 14 * 64 * 8 * S(S+1)/2 is 5e10 at S = 3735.
+	r := &request{tokens: 3734, heads: 8, dim: 64, mask: "causal", check: checkAuto}
+	if r.samples() {
+		t.Error("3734 tokens are sampled")
+	}
+	r.tokens = 3735
+	if !r.samples() {
+		t.Error("3735 tokens are not sampled")
+	}
+	r.check = checkFull
+	if r.samples() {
+		t.Error("a full check is sampled")
+	}
+}
+
+func TestSample(t *testing.T) {
+	if !slices.Equal(sample(1, 'r', 5, 8), []int{0, 1, 2, 3, 4}) {
+		t.Error("five rows are not all taken")
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		seed := rapid.Uint64().Draw(t, "seed")
+		n := rapid.IntRange(65, 1<<20).Draw(t, "n")
+		got := sample(seed, 'k', n, 64)
+		distinct := slices.Compact(slices.Clone(got))
+		if len(got) != 64 || len(distinct) != 64 || !slices.IsSorted(got) || got[0] < 0 ||
+			got[63] >= n {
+			t.Fatalf("of %d: %v", n, got)
+		}
+		if !slices.Equal(got, sample(seed, 'k', n, 64)) {
+			t.Fatal("the same seed gives another sample")
+		}
+	})
+}
+
+func TestGateGrowsWithLogits(t *testing.T) {
+	r, in, out := exact(t)
+	o := &oracle[float64]{problem: attn.Problem{
+		QTokens: 40, KTokens: 40, QHeads: 4, KHeads: 2, D: 8, DV: 8, Scale: 0.3,
+		Mask: r.attnMask(), Q: in.Q, K: in.K, V: in.V,
+	}}
+	small := o.largestLogit(all(40))
+	if exact := attn.MaxLogit(&o.problem, nil); small < exact || small > 128 {
+		t.Errorf("the bound %v is below the largest logit %v, or widens the gate", small, exact)
+	}
+	o.problem.Scale = 300
+	if got, want := o.largestLogit(all(40)), attn.MaxLogit(&o.problem, nil); got != want {
+		t.Errorf("largest logit %v, want %v", got, want)
+	}
+	r.scale = 300
+	v, err := checkResults(t.Context(), r, in, out, nil)
+	if err != nil || !(v.Gate > attn.BaseF64) || v.Pass {
+		t.Errorf("another scale: %+v, %v", v, err)
+	}
+}
+
+func TestParallel(t *testing.T) {
+	p := &progress{}
+	s := p.stage("check", 0)
+	defer s.end()
+	var count [1000]atomic.Int32
+	parallel(t.Context(), s)(len(count), func(i int) { count[i].Add(1) })
+	for i := range count {
+		if n := count[i].Load(); n != 1 {
+			t.Fatalf("item %d was done %d times", i, n)
+		}
+	}
+	if s.done.Load() != 1000 || s.total.Load() != 1000 {
+		t.Errorf("%d of %d items counted", s.done.Load(), s.total.Load())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	parallel(ctx, s)(len(count), func(i int) { t.Errorf("item %d was done after the end", i) })
+	r, in, out := exact(t)
+	if _, err := checkResults(ctx, r, in, out, parallel(ctx, s)); err == nil {
+		t.Error("an interrupted check has a verdict")
+	}
+}

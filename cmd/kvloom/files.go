@@ -1,0 +1,226 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/kvloom/kvloom"
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/internal/safetensors"
+	"github.com/kvloom/kvloom/internal/tensors"
+	"github.com/kvloom/kvloom/plan"
+	"github.com/spf13/pflag"
+)
+
+// openInput opens the input file, checks its tensors and takes the problem's shape from it.
+func (r *request) openInput(set *pflag.FlagSet) error {
+	bad := func(problem string, args ...any) error {
+		return badValue("in", r.inPath, problem, args...)
+	}
+	file, err := safetensors.Open(r.inPath)
+	if err != nil {
+		return bad("%s", fileProblem(err))
+	}
+	r.in = file
+	if _, ok := file.Tensor("sink"); ok {
+		return notYet("in", r.inPath, "tensor sink would change the result: this version reads "+
+			"q, k, v and do, so use a file without it")
+	}
+	q, err := r.inputShape("q", "tokens, heads, dim")
+	if err != nil {
+		return err
+	}
+	k, err := r.inputShape("k", "tokens, kv heads, dim")
+	if err != nil {
+		return err
+	}
+	r.tokens, r.heads, r.kvHeads, r.dim = q[0], q[1], k[1], q[2]
+	v, err := r.inputShape("v", "tokens, kv heads, dim")
+	if err != nil {
+		return err
+	}
+	if v[0] == r.tokens && v[1] == r.kvHeads && v[2] != r.dim {
+		return notYet("in", r.inPath, fmt.Sprintf("its values have dim %d, its keys %d: this "+
+			"version needs both alike", v[2], r.dim))
+	}
+	if err := r.sameShapes(); err != nil {
+		return err
+	}
+	if r.dtype, err = r.inputDType(); err != nil {
+		return err
+	}
+	return r.flagsAgree(set)
+}
+
+// fileProblem is what an error of a file says, without the path.
+func fileProblem(err error) string {
+	var e *safetensors.Error
+	if !errors.As(err, &e) {
+		return err.Error()
+	}
+	return strings.TrimPrefix(err.Error(), "safetensors: "+e.File+": ")
+}
+
+// inputShape is the shape of a tensor of three dimensions, none of them empty.
+func (r *request) inputShape(name, dims string) ([]int, error) {
+	t, ok := r.in.Tensor(name)
+	if !ok {
+		return nil, badValue("in", r.inPath, "has no tensor %q: it needs q, k and v, and do for "+
+			"--backward", name)
+	}
+	if len(t.Shape) != 3 {
+		return nil, badValue("in", r.inPath, "tensor %q has the shape %v: it must be [%s]", name,
+			t.Shape, dims)
+	}
+	for i, most := range []int{plan.MaxTokens, plan.MaxHeads, plan.MaxDim} {
+		if t.Shape[i] < 1 || t.Shape[i] > most {
+			return nil, badValue("in", r.inPath, "tensor %q has the shape %v: %d must be 1 to %d",
+				name, t.Shape, t.Shape[i], most)
+		}
+	}
+	return t.Shape, nil
+}
+
+// sameShapes compares k, v and do with what q says.
+func (r *request) sameShapes() error {
+	for _, x := range []struct {
+		name  string
+		heads int
+	}{{"k", r.kvHeads}, {"v", r.kvHeads}, {"do", r.heads}} {
+		if _, ok := r.in.Tensor(x.name); !ok && x.name == "do" {
+			if r.backward {
+				return badValue("in", r.inPath, "has no tensor \"do\", which --backward needs: "+
+					"add it, in the shape of q, or leave --backward out")
+			}
+			continue
+		}
+		have, err := r.inputShape(x.name, "tokens, heads, dim")
+		if err != nil {
+			return err
+		}
+		if have[0] != r.tokens || have[1] != x.heads || have[2] != r.dim {
+			return badValue("in", r.inPath, "tensor %q has the shape %v, but q [%d %d %d] needs "+
+				"[%d %d %d]", x.name, have, r.tokens, r.heads, r.dim, r.tokens, x.heads, r.dim)
+		}
+	}
+	return nil
+}
+
+// inputDType is the one dtype of the tensors.
+func (r *request) inputDType() (tensors.DType, error) {
+	var first tensors.DType
+	for i, name := range []string{"q", "k", "v", "do"} {
+		if _, ok := r.in.Tensor(name); !ok {
+			continue // do, when no backward pass is asked for
+		}
+		d, err := r.in.DType(name)
+		switch {
+		case err != nil:
+			return 0, badValue("in", r.inPath, "%s", fileProblem(err))
+		case i == 0:
+			first = d
+		case d != first:
+			return 0, badValue("in", r.inPath, "tensor %q is %v and \"q\" %v: store all in one "+
+				"dtype", name, d, first)
+		}
+	}
+	if first == tensors.BF16 {
+		return 0, notYet("in", r.inPath, "its dtype is bf16: this version has f32 and f64")
+	}
+	return first, nil
+}
+
+// flagsAgree refuses flags that say something else than the file.
+func (r *request) flagsAgree(set *pflag.FlagSet) error {
+	for _, x := range []struct {
+		flag string
+		has  int
+	}{
+		{"tokens", r.tokens}, {"heads", r.heads}, {"kv-heads", r.kvHeads}, {"dim", r.dim},
+	} {
+		value := set.Lookup(x.flag).Value.String()
+		if n, err := parseSize(value); set.Changed(x.flag) && (err != nil || n != uint64(x.has)) {
+			return disagrees(x.flag, value, strconv.Itoa(x.has), r.inPath)
+		}
+	}
+	value := set.Lookup("dtype").Value.String()
+	if set.Changed("dtype") && value != r.dtype.String() {
+		return disagrees("dtype", value, r.dtype.String(), r.inPath)
+	}
+	return nil
+}
+
+func disagrees(flag, value, has, path string) error {
+	return badValue(flag, value, "--in %s has %s %s: leave --%s out, or use %s", show(path), flag,
+		has, flag, has)
+}
+
+// checkOutput refuses an output path at which no file can be made. Nothing is left behind.
+func (r *request) checkOutput() error {
+	if r.outPath == "" {
+		return nil
+	}
+	info, err := os.Stat(r.outPath)
+	if err == nil && !info.Mode().IsRegular() {
+		return badValue("out", r.outPath, "is there and is no regular file: use another path")
+	}
+	if in, e := os.Stat(r.inPath); r.inPath != "" && e == nil && os.SameFile(in, info) {
+		return badValue("out", r.outPath, "is the file of --in, which would be lost: use another "+
+			"path")
+	}
+	probe, err := os.CreateTemp(filepath.Dir(r.outPath), ".kvloom-*.tmp")
+	if err != nil {
+		return badValue("out", r.outPath, "no file can be made there (%v): use a folder that is "+
+			"there and can be written to", errors.Unwrap(err))
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
+
+// loadInputs reads or draws the problem's tensors.
+func loadInputs[T attn.Float](r *request) (kvloom.Inputs[T], error) {
+	var in kvloom.Inputs[T]
+	query, kv := r.elements()
+	for _, x := range []struct {
+		to   *[]T
+		name string
+		n    int
+		skip bool
+	}{
+		{&in.Q, "q", query, false}, {&in.K, "k", kv, false}, {&in.V, "v", kv, false},
+		{&in.DO, "do", query, !r.backward},
+	} {
+		switch {
+		case x.skip:
+		case r.in == nil:
+			*x.to = tensors.Draw[T](r.seed, x.name, x.n)
+		default:
+			data, err := safetensors.Read[T](r.in, x.name)
+			if err != nil {
+				return in, badValue("in", r.inPath, "%s", fileProblem(err))
+			}
+			*x.to = data
+		}
+	}
+	return in, nil
+}
+
+// saveOutputs writes the results, if a file was asked for.
+func saveOutputs[T attn.Float](r *request, out kvloom.Outputs[T], planHash string) error {
+	if r.outPath == "" {
+		return nil
+	}
+	q, kv := []int{r.tokens, r.heads, r.dim}, []int{r.tokens, r.kvHeads, r.dim}
+	fields := []safetensors.Field{
+		safetensors.NewField("out", q, out.Out),
+		safetensors.NewField("lse", []int{r.tokens, r.heads}, out.LSE),
+	}
+	if r.backward {
+		fields = append(fields, safetensors.NewField("dq", q, out.DQ),
+			safetensors.NewField("dk", kv, out.DK), safetensors.NewField("dv", kv, out.DV))
+	}
+	return safetensors.Write(r.outPath, fields, map[string]string{"plan_hash": planHash})
+}

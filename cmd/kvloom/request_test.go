@@ -1,0 +1,171 @@
+package main
+
+import (
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvloom/kvloom"
+	"github.com/kvloom/kvloom/internal/tensors"
+	"github.com/kvloom/kvloom/mesh"
+	"github.com/spf13/pflag"
+	"pgregory.net/rapid"
+)
+
+func parse(t *testing.T, line string) (*request, error) {
+	t.Helper()
+	f := &attendFlags{}
+	set := pflag.NewFlagSet("attend", pflag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	f.bind(set)
+	if err := set.Parse(strings.Fields(line)); err != nil {
+		t.Fatal(err)
+	}
+	return newRequest(f)
+}
+
+func TestRequests(t *testing.T) {
+	usual := request{
+		tokens: 2048, heads: 8, kvHeads: 8, dim: 64, scale: 0.125, seed: 1, mask: "causal",
+		mesh: mesh.Mesh{Head: 1, Ring: 1}, rounds: 1,
+	}
+	with := func(change func(*request)) request {
+		r := usual
+		change(&r)
+		return r
+	}
+	demo := with(func(r *request) {
+		r.demo, r.tokens, r.kvHeads, r.mesh.Head, r.mesh.Ring = true, 1024, 2, 2, 4
+		r.backward, r.check = true, checkAuto
+	})
+	for _, c := range []struct {
+		line string
+		want request
+	}{
+		{"", demo},
+		{"--deadline 5s", demo},
+		{"--seed 1", usual},
+		{"--tokens 1K", with(func(r *request) { r.tokens = 1024 })},
+		{"--heads 6", with(func(r *request) { r.heads, r.kvHeads = 6, 6 })},
+		{"--heads 6 --kv-heads 3", with(func(r *request) { r.heads, r.kvHeads = 6, 3 })},
+		{"--dim 16", with(func(r *request) { r.dim, r.scale = 16, 0.25 })},
+		{"--dim 16 --scale -2.5e-1", with(func(r *request) { r.dim, r.scale = 16, -0.25 })},
+		{"--mesh 4x5 --placement context-first", with(func(r *request) {
+			r.mesh = mesh.Mesh{Head: 4, Ring: 5, Placement: mesh.ContextFirst}
+		})},
+		{"--layout contiguous --mask full", with(func(r *request) {
+			r.layout, r.mask = mesh.Contiguous, "full"
+		})},
+		{"--dtype f64 --scale 1e300", with(func(r *request) {
+			r.dtype, r.scale = tensors.F64, 1e300
+		})},
+		{"--check --backward --rounds 3", with(func(r *request) {
+			r.check, r.backward, r.rounds = checkAuto, true, 3
+		})},
+		{"--check=full --seed 18446744073709551615", with(func(r *request) {
+			r.check, r.seed = checkFull, math.MaxUint64
+		})},
+	} {
+		got, err := parse(t, c.line)
+		if err != nil {
+			t.Errorf("%q: %v", c.line, err)
+			continue
+		}
+		got.deadline = 0 // TestPatience
+		if *got != c.want {
+			t.Errorf("%q:\n got %+v\nwant %+v", c.line, *got, c.want)
+		}
+	}
+}
+
+// TestRefusals has one line for each law; the scripts have the wording.
+func TestRefusals(t *testing.T) {
+	for _, line := range []string{
+		"--tokens 0", "--heads 0", "--kv-heads 0", "--dim 0", "--dim 4097", "--kv-heads 16",
+		"--heads 8 --kv-heads 5", "--mesh 9x1", "--mesh 0x1", "--mesh -1x1", "--mesh x",
+		"--mesh 1x", "--mesh 99999999999999999999x1",
+		"--scale Inf", "--scale ten", "--seed 1.5", "--rounds -1",
+		"--deadline -3s", "--deadline 999us", "--inner 0", "--inner two", "--mesh 1x4 --inner 8",
+		"--head-chunks -1", "--procs -1", "--procs 1", "--kv-heads=", "--mask=", "--out=",
+		"--docs=", "--lanes 0", "--check=", "--tokens 1KK", "--tokens 1.5K", "--tokens 9999999999G",
+	} {
+		if r, err := parse(t, line); err == nil {
+			t.Errorf("%q was taken as %+v", line, r)
+		} else if exitCode(err) != exitRequest || !strings.HasPrefix(err.Error(), "--") {
+			t.Errorf("%q: exit %d, %v", line, exitCode(err), err)
+		}
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for s, want := range map[string]uint64{
+		"0": 0, "96": 96, "4K": 4096, "64K": 65536, "3M": 3 << 20, "1G": 1 << 30, "007": 7,
+		"8589934591G": 8589934591 << 30,
+	} {
+		if got, err := parseSize(s); err != nil || got != want {
+			t.Errorf("%q: %d, %v; want %d", s, got, err, want)
+		}
+	}
+	for _, s := range []string{
+		"", "K", "4k", "-1", "+1", "1e3", "1 K", "0x10", "1_000", "4KM", "8589934592G",
+		"9223372036854775808", "1T",
+	} {
+		if got, err := parseSize(s); err == nil {
+			t.Errorf("%q was taken as %d", s, got)
+		}
+	}
+}
+
+func TestPatience(t *testing.T) {
+	small, err := parse(t, "--tokens 64")
+	if err != nil || small.deadline.Round(time.Second) != kvloom.DefaultDeadline {
+		t.Errorf("64 tokens: %v, %v", small.deadline, err)
+	}
+	given, err := parse(t, "--tokens 64K --deadline 2s")
+	if err != nil || given.deadline != 2*time.Second {
+		t.Errorf("given 2s: %v, %v", given.deadline, err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		r := &request{
+			tokens: rapid.IntRange(1, 1<<30).Draw(t, "tokens"),
+			heads:  rapid.IntRange(1, 1<<14).Draw(t, "heads"),
+			dim:    rapid.IntRange(1, 1<<12).Draw(t, "dim"),
+			mesh:   mesh.Mesh{Head: 1, Ring: rapid.IntRange(1, 1<<16).Draw(t, "ring")},
+		}
+		d := r.patience()
+		if d < kvloom.DefaultDeadline || d > kvloom.DefaultDeadline+maxPatience {
+			t.Fatalf("%+v: %v", r, d)
+		}
+		r.tokens = max(1, r.tokens/2)
+		if r.patience() > d {
+			t.Fatalf("half the tokens take longer: %v, %v", r.patience(), d)
+		}
+	})
+}
+
+func TestEditDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"tokns", "tokens", 1}, {"mehs", "mesh", 2},
+		{"kitten", "sitting", 3}} {
+		if got := editDistance(c.a, c.b); got != c.want {
+			t.Errorf("%q to %q: %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+func TestShow(t *testing.T) {
+	for s, want := range map[string]string{
+		"2x4": "2x4", "": `""`, "a b": `"a b"`, "a\nb": `"a\nb"`, "é": `"é"`,
+	} {
+		if got := show(s); got != want {
+			t.Errorf("%q is shown as %s, want %s", s, got, want)
+		}
+	}
+	if got := show(strings.Repeat("x", 5000)); len(got) > 100 {
+		t.Errorf("a long value takes %d characters", len(got))
+	}
+}

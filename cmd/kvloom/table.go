@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// tableRows is how many ranks a table shows.
+const tableRows = 64
+
+// writeTable prints the report for a person: problem, ranks, times, verdict. failed is the check's
+// error, if there is one.
+func writeTable(w io.Writer, r *request, x *report, failed error) error {
+	page := ""
+	if !r.quiet {
+		page = heading(r, x) + rankTable(r, x) + summary(x)
+	}
+	_, err := io.WriteString(w, page+verdictText(r, x, failed))
+	if err != nil {
+		return fmt.Errorf("the table cannot be written: %w", err)
+	}
+	return nil
+}
+
+func heading(r *request, x *report) string {
+	passes := "forward"
+	if r.backward {
+		passes = "forward and backward"
+	}
+	return fmt.Sprintf("%d tokens, %d query heads, %d KV heads, dim %d, %s, %s mask, %s\n"+
+		"mesh %dx%d %s, %s layout, %s; plan %.12s\n\n",
+		x.Tokens, x.Heads, x.KVHeads, x.Dim, x.DType, x.Mask, passes,
+		x.Mesh.Head, x.Mesh.Ring, x.Mesh.Placement, x.Layout, x.Scheme, x.PlanHash)
+}
+
+func rankTable(r *request, x *report) string {
+	t := table.NewWriter()
+	t.SetStyle(table.StyleLight)
+	t.Style().Format.Header = text.FormatDefault
+	t.Style().Format.Footer = text.FormatDefault
+	head := table.Row{"rank", "h,c", "tokens", "work", "sent", "exposed wait", "peak memory"}
+	t.AppendHeader(head)
+	var right []table.ColumnConfig
+	for n := range head {
+		right = append(right, table.ColumnConfig{Number: n + 1, Align: text.AlignRight,
+			AlignHeader: text.AlignRight, AlignFooter: text.AlignRight})
+	}
+	t.SetColumnConfigs(right)
+	n := r.mesh.Ranks()
+	var flops, sent, peak int64
+	for i := range n {
+		s := x.sent(i)
+		flops, sent, peak = flops+x.Flops[i], sent+s, peak+x.PeakBytes[i]
+		if i >= tableRows {
+			continue
+		}
+		at := r.mesh.Coord(i)
+		t.AppendRow(table.Row{i, fmt.Sprintf("%d,%d", at.H, at.C), x.homeTokens[i],
+			flopsText(x.Flops[i]), bytesText(s), secondsText(float64(x.ExposedSeconds[i])),
+			bytesText(x.PeakBytes[i])})
+	}
+	if n > tableRows {
+		t.AppendRow(table.Row{fmt.Sprintf("and %d more", n-tableRows)})
+	}
+	t.AppendFooter(table.Row{"all", "", x.Tokens, flopsText(flops), bytesText(sent), "",
+		bytesText(peak)})
+	return t.Render() + "\n"
+}
+
+// sent is all that a rank sent in a round, in bytes.
+func (x *report) sent(rank int) int64 {
+	b := x.Bytes
+	return b.A2AForward[rank] + b.KVForward[rank] + b.KVBackward[rank] + b.DKV[rank] +
+		b.A2ABackward[rank]
+}
+
+func summary(x *report) string {
+	s := fmt.Sprintf("work is forward; largest over mean %.3f\nforward %s",
+		float64(*x.Imbalance), secondsText(float64(x.Seconds.Forward)))
+	if x.Seconds.Backward > 0 {
+		s += ", backward " + secondsText(float64(x.Seconds.Backward))
+	}
+	s += fmt.Sprintf(", %.3g GFLOP/s", float64(*x.TFlops)*1000)
+	if x.Rounds > 1 {
+		s += fmt.Sprintf(", means over %d rounds", x.Rounds)
+	}
+	return s + "\n"
+}
+
+// verdictText is the last lines: the check's, or that there was none.
+func verdictText(r *request, x *report, failed error) string {
+	if x.Check == nil {
+		if r.quiet {
+			return ""
+		}
+		return "not checked: add --check\n"
+	}
+	s := ""
+	if !r.quiet {
+		s = "relative error:"
+		for _, t := range x.Check.tensors() {
+			s += fmt.Sprintf("  %s %.1e", t.name, float64(t.Rel))
+		}
+		s += "\n"
+	}
+	how := "every number"
+	if x.Check.Sampled {
+		how = fmt.Sprintf("a sample of %d rows", min(sampledRows, r.tokens))
+		if r.backward {
+			how += fmt.Sprintf(" and %d keys", min(sampledKeys, r.tokens))
+		}
+	}
+	if failed != nil {
+		return s + fmt.Sprintf("FAIL: %v (%s compared)\n", failed, how)
+	}
+	return s + fmt.Sprintf("PASS: %s is within %.1e of the float64 oracle\n", how,
+		float64(x.Check.Gate))
+}
+
+func flopsText(n int64) string { return scaled(float64(n), 1000, "FLOP", " ", "k", "M", "G", "T") }
+
+func bytesText(n int64) string { return scaled(float64(n), 1024, "B", " ", "Ki", "Mi", "Gi", "Ti") }
+
+// scaled writes x in the largest unit that leaves it at 1 or more.
+func scaled(x, step float64, unit string, prefixes ...string) string {
+	i := 0
+	for x >= step && i < len(prefixes)-1 {
+		x /= step
+		i++
+	}
+	if i == 0 {
+		return strconv.Itoa(int(x)) + " " + unit
+	}
+	return fmt.Sprintf("%.1f %s%s", x, prefixes[i], unit)
+}
+
+func secondsText(s float64) string {
+	if s < 1 {
+		return fmt.Sprintf("%.1f ms", s*1000)
+	}
+	return fmt.Sprintf("%.2f s", s)
+}

@@ -1,0 +1,182 @@
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/cudakern/cpu/kernel"
+)
+
+// Work is something in tasks that may run at once, each on a worker with a Scratch of its own.
+type Work interface {
+	Run(task int, scratch *Scratch)
+}
+
+// Scratch is a worker's memory between tasks. The zero Scratch is ready for use.
+type Scratch struct{ kernels []any }
+
+// scratchOf is the kernels' scratch for elements of T.
+func scratchOf[T attn.Float](s *Scratch) *kernel.Scratch[T] {
+	for _, k := range s.kernels {
+		if found, ok := k.(*kernel.Scratch[T]); ok {
+			return found
+		}
+	}
+	made := &kernel.Scratch[T]{}
+	s.kernels = append(s.kernels, made)
+	return made
+}
+
+// Batch is work on a pool. The caller owns it, and may submit it again once it is over.
+type Batch struct {
+	Work  Work
+	Tasks int
+	// Over is called once, on a worker, when all tasks are over; err is the first task's that
+	// panicked, after which no other begins. It must not block.
+	Over func(err error)
+
+	next  int // first task not handed out
+	left  int // tasks not over
+	nanos int64
+	err   error
+}
+
+// Nanos is what the batch's tasks took, waiting for a worker excluded; as if one worker had done
+// them all. It is read when the batch is over.
+func (b *Batch) Nanos() int64 { return b.nanos }
+
+// Pool is the workers that all ranks of a process share.
+//
+//	active   A: tasks 3 4 5     B: task 1     C: tasks 0 1 2 3
+//	         ^ turn                               one task from each in turn
+//
+// Batches take turns task by task, so that ranks that began together end together however few
+// workers there are. A worker without a task sleeps.
+type Pool struct {
+	mu      sync.Mutex
+	wake    sync.Cond
+	active  []*Batch // with tasks to hand out
+	turn    int
+	closed  bool
+	workers sync.WaitGroup
+}
+
+// NewPool starts workers workers; 0 is GOMAXPROCS.
+func NewPool(workers int) *Pool {
+	if workers < 1 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	p := &Pool{}
+	p.wake.L = &p.mu
+	p.workers.Add(workers)
+	for range workers {
+		go p.work()
+	}
+	return p
+}
+
+// Submit queues a batch of one task or more. After an error Over is not called.
+func (p *Pool) Submit(b *Batch) error {
+	if b.Tasks < 1 {
+		return fmt.Errorf("batch of %d tasks: submit at least 1", b.Tasks)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return errors.New("pool is closed: no work may come after Close")
+	}
+	b.next, b.left, b.nanos, b.err = 0, b.Tasks, 0, nil
+	p.active = append(p.active, b)
+	if b.Tasks == 1 {
+		p.wake.Signal()
+	} else {
+		p.wake.Broadcast()
+	}
+	return nil
+}
+
+// Close waits until what was submitted is over and all workers have ended.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.wake.Broadcast()
+	p.mu.Unlock()
+	p.workers.Wait()
+}
+
+// work is one worker.
+func (p *Pool) work() {
+	defer p.workers.Done()
+	var scratch Scratch
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		for len(p.active) == 0 && !p.closed {
+			p.wake.Wait()
+		}
+		if len(p.active) == 0 {
+			return
+		}
+		b, task := p.take()
+		p.mu.Unlock()
+		began := time.Now()
+		err := guard(b.Work, task, &scratch)
+		nanos := int64(time.Since(began))
+		p.mu.Lock()
+		if p.finish(b, nanos, err) {
+			over, first := b.Over, b.err
+			p.mu.Unlock()
+			over(first)
+			p.mu.Lock()
+		}
+	}
+}
+
+// take hands out the next task of the batch whose turn it is.
+func (p *Pool) take() (b *Batch, task int) {
+	if p.turn >= len(p.active) {
+		p.turn = 0
+	}
+	b = p.active[p.turn]
+	task = b.next
+	b.next++
+	if b.next == b.Tasks {
+		p.retire(p.turn)
+	} else {
+		p.turn++
+	}
+	return b, task
+}
+
+// retire takes a batch from the active ones; the turn passes to the one behind it.
+func (p *Pool) retire(i int) {
+	last := len(p.active) - 1
+	copy(p.active[i:], p.active[i+1:])
+	p.active[last] = nil
+	p.active = p.active[:last]
+	if p.turn > i {
+		p.turn--
+	}
+}
+
+// finish notes the end of a task and reports whether it was the batch's last.
+func (p *Pool) finish(b *Batch, nanos int64, err error) bool {
+	b.nanos += nanos
+	b.left--
+	if err == nil || b.err != nil {
+		return b.left == 0
+	}
+	b.err = err
+	for i, a := range p.active {
+		if a == b {
+			b.left -= b.Tasks - b.next
+			p.retire(i)
+			break
+		}
+	}
+	return b.left == 0
+}

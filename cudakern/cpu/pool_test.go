@@ -1,0 +1,213 @@
+package cpu_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kvloom/kvloom/cudakern/cpu"
+)
+
+// workFunc is a Work of one function.
+type workFunc func(task int)
+
+func (f workFunc) Run(task int, _ *cpu.Scratch) { f(task) }
+
+// batchOf is a batch that says on over when it is done.
+func batchOf(tasks int, f workFunc) (b *cpu.Batch, over chan error) {
+	over = make(chan error, 1)
+	return &cpu.Batch{Work: f, Tasks: tasks, Over: func(err error) { over <- err }}, over
+}
+
+func submit(t *testing.T, p *cpu.Pool, b *cpu.Batch) {
+	t.Helper()
+	if err := p.Submit(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPoolRunsEachTaskOnce(t *testing.T) {
+	p := cpu.NewPool(3)
+	defer p.Close()
+	var overs []chan error
+	var counts [20][50]atomic.Int32
+	for i := range counts {
+		b, over := batchOf(1+i*2, func(task int) { counts[i][task].Add(1) })
+		submit(t, p, b)
+		overs = append(overs, over)
+	}
+	for i, over := range overs {
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+		for task := range counts[i] {
+			want := int32(0)
+			if task < 1+i*2 {
+				want = 1
+			}
+			if n := counts[i][task].Load(); n != want {
+				t.Errorf("batch %d: task %d ran %d times", i, task, n)
+			}
+		}
+	}
+}
+
+// TestPoolIsFair holds the only worker until three batches are there, then looks at the order.
+func TestPoolIsFair(t *testing.T) {
+	p := cpu.NewPool(1)
+	defer p.Close()
+	hold := make(chan struct{})
+	gate, gateOver := batchOf(1, func(int) { <-hold })
+	submit(t, p, gate)
+	var order []int
+	var overs []chan error
+	for id, tasks := range []int{4, 2, 3} {
+		b, over := batchOf(tasks, func(int) { order = append(order, id) })
+		submit(t, p, b)
+		overs = append(overs, over)
+	}
+	close(hold)
+	<-gateOver
+	for _, over := range overs {
+		<-over
+	}
+	if want := []int{0, 1, 2, 0, 1, 2, 0, 2, 0}; !slices.Equal(order, want) {
+		t.Errorf("batches ran in order %v, want %v", order, want)
+	}
+}
+
+func TestPoolUsesAllWorkers(t *testing.T) {
+	p := cpu.NewPool(3)
+	defer p.Close()
+	var all sync.WaitGroup
+	all.Add(3)
+	b, over := batchOf(3, func(int) {
+		all.Done()
+		all.Wait() // ends only if three tasks run at once
+	})
+	submit(t, p, b)
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPanicIsTheBatchsError(t *testing.T) {
+	p := cpu.NewPool(1)
+	defer p.Close()
+	var ran int
+	bad, over := batchOf(5, func(task int) {
+		ran++
+		if task == 1 {
+			_ = make([]int, 1)[task]
+		}
+	})
+	submit(t, p, bad)
+	err := <-over
+	if err == nil || !strings.Contains(err.Error(), "task 1 panicked at ") ||
+		!strings.Contains(err.Error(), "TestPanicIsTheBatchsError.func1, line ") ||
+		!strings.Contains(err.Error(), "index out of range") {
+		t.Errorf("the error is %v", err)
+	}
+	if ran != 2 {
+		t.Errorf("%d tasks ran, the second panicked", ran)
+	}
+	good, over := batchOf(2, func(int) {})
+	submit(t, p, good)
+	if err := <-over; err != nil {
+		t.Errorf("a batch after a panic: %v", err)
+	}
+}
+
+// TestTurnsAfterAPanic holds the only worker until three batches are there, of which the first
+// fails.
+func TestTurnsAfterAPanic(t *testing.T) {
+	p := cpu.NewPool(1)
+	defer p.Close()
+	hold := make(chan struct{})
+	gate, gateOver := batchOf(1, func(int) { <-hold })
+	submit(t, p, gate)
+	var order []int
+	var overs []chan error
+	for id := range 3 {
+		b, over := batchOf(2, func(int) {
+			order = append(order, id)
+			if id == 0 {
+				panic("the first fails")
+			}
+		})
+		submit(t, p, b)
+		overs = append(overs, over)
+	}
+	close(hold)
+	<-gateOver
+	for _, over := range overs {
+		<-over
+	}
+	if want := []int{0, 1, 2, 1, 2}; !slices.Equal(order, want) {
+		t.Errorf("batches ran in order %v, want %v", order, want)
+	}
+}
+
+// TestPanicsAtOnce lets all tasks of a batch panic together.
+func TestPanicsAtOnce(t *testing.T) {
+	p := cpu.NewPool(2)
+	defer p.Close()
+	for range 50 {
+		var both sync.WaitGroup
+		both.Add(2)
+		b, over := batchOf(7, func(task int) {
+			if task < 2 {
+				both.Done()
+				both.Wait()
+			}
+			panic(task)
+		})
+		submit(t, p, b)
+		if err := <-over; err == nil {
+			t.Error("no error")
+		}
+	}
+}
+
+func TestCloseWaits(t *testing.T) {
+	p := cpu.NewPool(2)
+	var ran atomic.Int32
+	for range 10 {
+		b, _ := batchOf(3, func(int) { ran.Add(1) })
+		submit(t, p, b)
+	}
+	p.Close()
+	if n := ran.Load(); n != 30 {
+		t.Errorf("%d tasks of 30 had run when the pool was closed", n)
+	}
+	b, _ := batchOf(1, func(int) {})
+	if err := p.Submit(b); err == nil || !strings.Contains(err.Error(), "pool is closed") {
+		t.Errorf("work after Close: %v", err)
+	}
+	p.Close()
+}
+
+func TestEmptyBatch(t *testing.T) {
+	p := cpu.NewPool(1)
+	defer p.Close()
+	b, _ := batchOf(0, func(int) {})
+	if err := p.Submit(b); err == nil {
+		t.Error("a batch of no tasks was taken")
+	}
+}
+
+func TestBatchesOfBatchesAllocateNothing(t *testing.T) {
+	p := cpu.NewPool(2)
+	defer p.Close()
+	b, over := batchOf(8, func(int) {})
+	once := func() {
+		submit(t, p, b)
+		<-over
+	}
+	once()
+	if n := testing.AllocsPerRun(20, once); n != 0 {
+		t.Errorf("%v allocations a batch", n)
+	}
+}

@@ -1,0 +1,197 @@
+package cpu
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kvloom/kvloom/mesh"
+	"github.com/kvloom/kvloom/plan"
+	"pgregory.net/rapid"
+)
+
+// drawTokens draws which of 24 tokens are in a set.
+func drawTokens(t *rapid.T, name string, from []int) []int {
+	var out []int
+	for _, x := range from {
+		if rapid.Bool().Draw(t, name) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// cutSet makes spans of tokens, cut as draws say: runs of one stride, split at random, or
+// interleaved. Rows are in span order.
+func cutSet(t *rapid.T, tokens []int) mesh.Set {
+	var set mesh.Set
+	for left := slices.Clone(tokens); len(left) > 0; {
+		span := mesh.Span{Start: left[0], Stride: rapid.IntRange(1, 3).Draw(t, "stride"), Count: 1}
+		left = left[1:]
+		for len(left) > 0 && rapid.IntRange(0, 4).Draw(t, "cut") > 0 {
+			i := slices.Index(left, span.At(span.Count))
+			if i < 0 {
+				break
+			}
+			span.Count++
+			left = slices.Delete(left, i, i+1)
+		}
+		set = append(set, span)
+	}
+	return set
+}
+
+func seq(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// blockOf makes a view whose values say seed, part, token, head and element.
+func blockOf(h *plan.Header, t plan.Tensor, set mesh.Set, heads mesh.Heads,
+	seed int) view[float64] {
+	f := frame{header: h, tensor: t, heads: heads, set: set, rows: set.Len()}
+	v := view[float64]{data: make([]float64, f.elems()), frame: f, region: f}
+	at := 0
+	for p, w := range f.widths() {
+		for _, token := range set.Positions() {
+			for head := heads.Lo; head < heads.Hi; head++ {
+				for e := range w {
+					v.data[at] = value(seed, p, token, int(head), e)
+					at++
+				}
+			}
+		}
+	}
+	return v
+}
+
+func value(seed, part, token, head, e int) float64 {
+	return float64((((seed*10+part)*100+token)*10+head)*10 + e)
+}
+
+func TestSameRows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tokens := drawTokens(t, "a", seq(12))
+		a, b := cutSet(t, tokens), cutSet(t, tokens)
+		if rapid.Bool().Draw(t, "other") {
+			b = cutSet(t, drawTokens(t, "b", seq(12)))
+		}
+		want := slices.Equal(a.Positions(), b.Positions())
+		if got := sameRows(a, b); got != want {
+			t.Fatalf("%v and %v: same %v, want %v", a, b, got, want)
+		}
+	})
+}
+
+// TestPlace copies pieces of one block into another and compares every element.
+func TestPlace(t *testing.T) {
+	h := &plan.Header{Shape: plan.Shape{Dim: 2, VDim: 3}}
+	rapid.Check(t, func(t *rapid.T) {
+		tensor := plan.Tensor(rapid.IntRange(0, int(plan.DKV)).Draw(t, "tensor"))
+		region := drawTokens(t, "region", seq(20))
+		extra := drawTokens(t, "extra", []int{20, 21, 22, 23})
+		from := append(slices.Clone(region), extra...)
+		src := blockOf(h, tensor, cutSet(t, from), mesh.Heads{Lo: 1, Hi: 5}, 1)
+		lo := rapid.Int32Range(1, 4).Draw(t, "lo")
+		heads := mesh.Heads{Lo: lo, Hi: rapid.Int32Range(lo+1, 5).Draw(t, "hi")}
+		if rapid.Bool().Draw(t, "all heads") {
+			heads = src.heads
+		}
+		dst := blockOf(h, tensor, cutSet(t, region), heads, 0)
+		rows := len(region)
+		clear(dst.data)
+		src.region = frame{header: h, tensor: tensor, heads: heads, rows: rows}
+		src.region.set = cutSet(t, region)
+		if !inside(src.region.set, src.set, dst.set) {
+			t.Fatalf("%v is not found in %v and %v", src.region.set, src.set, dst.set)
+		}
+		cut := rapid.IntRange(0, rows).Draw(t, "cut")
+		place(&dst, &src, 0, cut)
+		place(&dst, &src, cut, rows)
+		want := blockOf(h, tensor, dst.set, heads, 1)
+		if !slices.Equal(dst.data, want.data) {
+			t.Fatalf("placed %v, want %v", dst.data, want.data)
+		}
+		outside := slices.Clone(src.region.set)
+		outside = append(outside, mesh.Span{Start: 30, Stride: 1, Count: 1})
+		if inside(outside, src.set, dst.set) {
+			t.Fatalf("token 30 was found in %v", src.set)
+		}
+	})
+}
+
+// TestGather sums overlapping sources, in the order given, and compares with sums by element.
+func TestGather(t *testing.T) {
+	h := &plan.Header{Shape: plan.Shape{Dim: 2, VDim: 3}}
+	rapid.Check(t, func(t *rapid.T) {
+		tokens := drawTokens(t, "tokens", seq(12))
+		heads := mesh.Heads{Lo: 2, Hi: 6}
+		dst := blockOf(h, plan.DKV, cutSet(t, tokens), heads, 0)
+		for i := range dst.data {
+			dst.data[i] = -1
+		}
+		n := rapid.IntRange(1, 4).Draw(t, "sources")
+		sources := make([]view[float64], n)
+		has := make([]map[[2]int]bool, n)
+		for i := range sources {
+			lo := rapid.Int32Range(2, 5).Draw(t, "lo")
+			hi := rapid.Int32Range(lo+1, 6).Draw(t, "hi")
+			part := tokens
+			if rapid.Bool().Draw(t, "some rows") {
+				part = drawTokens(t, "rows", tokens)
+			}
+			sources[i] = blockOf(h, plan.DKV, cutSet(t, part), mesh.Heads{Lo: lo, Hi: hi}, i+1)
+			has[i] = map[[2]int]bool{}
+			for _, token := range part {
+				for head := lo; head < hi; head++ {
+					has[i][[2]int{token, int(head)}] = true
+				}
+			}
+		}
+		cut := rapid.IntRange(0, len(tokens)).Draw(t, "cut")
+		gather(&dst, sources, cut, len(tokens))
+		gather(&dst, sources, 0, cut)
+		at := 0
+		for p, w := range dst.widths() {
+			for _, token := range dst.set.Positions() {
+				for head := 2; head < 6; head++ {
+					for e := range w {
+						want, any := 0.0, false
+						for i := range sources {
+							if has[i][[2]int{token, head}] {
+								want, any = want+value(i+1, p, token, head, e), true
+							}
+						}
+						if !any {
+							want = -1
+						}
+						if dst.data[at] != want {
+							t.Fatalf("token %d head %d: %v, want %v", token, head,
+								dst.data[at], want)
+						}
+						at++
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestClassesWasteAtMostAnEighth(t *testing.T) {
+	last, before := -1, int64(0)
+	for words := int64(1); words < 70000; words++ {
+		class, size := classOf(words)
+		if size < words || (words > 64 && (size-words)*8 > words) || size%8 != 0 {
+			t.Fatalf("%d words get a block of %d", words, size)
+		}
+		if class != last && (class != last+1 || before >= words) {
+			t.Fatalf("%d words are of class %d after %d", words, class, last)
+		}
+		last, before = class, size
+	}
+	if class, size := classOf(maxBytes / wordBytes); class >= numClasses || size != maxBytes/8 {
+		t.Errorf("the largest block is of class %d with %d words", class, size)
+	}
+}

@@ -1,0 +1,346 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/cudakern"
+	"github.com/kvloom/kvloom/plan"
+)
+
+// Book says what a round is; the composition root fills it before rounds are submitted. It must
+// give the same answer for a round until the round is over on all ranks, and may be asked from
+// many goroutines at once.
+type Book interface {
+	Round(rank, round int32) (Round, bool)
+}
+
+// Round is one rank's part of a round. State names the session's blocks of one layer and one
+// micro-batch: the slots with a role live there, from the forward round to the backward one.
+type Round struct {
+	Header  *plan.Header
+	Program *plan.Program
+	State   int32
+}
+
+// Kernels is a way to do the arithmetic. The same ways give the same bits.
+type Kernels uint8
+
+// The kernels: tiles in portable Go, or their slow twins of package attn, for comparison.
+const (
+	Portable Kernels = iota
+	Twin
+)
+
+// String is the name in reports.
+func (k Kernels) String() string {
+	if k == Twin {
+		return "twin"
+	}
+	return "portable"
+}
+
+// Options are the choices of a store that change no result.
+type Options struct {
+	// Arena is where blocks come from; nil is one of the store's own, without limit.
+	Arena *Arena
+	// Copy makes Hop copy the block into memory of the receiver, as a network would, where else the
+	// reference is handed over.
+	Copy bool
+	// Poison fills memory with NaN when a slot becomes free for another life, so that whoever reads
+	// too late, or what was never written, is seen in the results.
+	Poison  bool
+	Kernels Kernels
+}
+
+// Store does what ops mean, on the slots of all ranks of a world that are in this process. It
+// implements cudakern.Executor, and moves blocks for links (transport.Mover).
+type Store[T attn.Float] struct {
+	book  Book
+	opt   Options
+	arena *Arena
+	ranks []rankMem[T]
+
+	mu    sync.Mutex
+	doers []*doer[T] // idle
+}
+
+var _ cudakern.Executor = (*Store[float32])(nil)
+
+// New makes the store of ranks 0 to ranks-1.
+func New[T attn.Float](book Book, ranks int, opt Options) *Store[T] {
+	if opt.Arena == nil {
+		opt.Arena = NewArena(0, 0)
+	}
+	s := &Store[T]{book: book, opt: opt, arena: opt.Arena, ranks: make([]rankMem[T], ranks)}
+	for r := range s.ranks {
+		s.ranks[r].rank = int32(r)
+	}
+	return s
+}
+
+// rankMem is what one rank holds. Its lock covers all of it: a peer hands blocks over while the
+// rank's own device runs.
+type rankMem[T attn.Float] struct {
+	mu   sync.Mutex
+	rank int32
+
+	entered bool // a round is at hand
+	number  int32
+	now     Round
+	claims  uint64 // rounds entered so far
+	scratch []slot[T]
+	claimed int64 // bytes of the scratch slots at hand
+	session *session[T]
+
+	sessions []*session[T]
+	spare    []*session[T]
+	rights   meter // bytes of the slots that are claimed
+	used     meter // bytes of the blocks in slots
+}
+
+// session is the blocks with a role of one layer and one micro-batch.
+type session[T attn.Float] struct {
+	state  int32
+	slots  [plan.NumRoles]slot[T]
+	rights [plan.NumRoles]int64
+}
+
+// slot holds at most one block. The block may be shared with slots of other ranks.
+type slot[T attn.Float] struct {
+	block cudakern.Handle
+	data  []T // all of the block; nil when there is none
+	frame frame
+	// live says that frame is there, whole; a block that is not live only waits for its next life.
+	live   bool
+	given  int    // parts that SetInput copied here, their frame not yet known; 0 if none
+	parts  [2]int // their lengths
+	posted int32  // the receive that may fill the slot, plus one
+}
+
+// of finds a rank's memory.
+func (s *Store[T]) of(rank int32) (*rankMem[T], error) {
+	if rank < 0 || int(rank) >= len(s.ranks) {
+		return nil, fmt.Errorf("rank %d: this process has ranks 0 to %d", rank, len(s.ranks)-1)
+	}
+	return &s.ranks[rank], nil
+}
+
+// inputParts is how many arrays a role is given as: home.kv is k and v.
+func inputParts(role plan.Role) int {
+	switch role {
+	case plan.HomeQ, plan.HomeDO:
+		return 1
+	case plan.HomeKV:
+		return 2
+	}
+	return 0
+}
+
+// SetInput copies a session's input into memory that the rank owns: HomeQ q, HomeKV k and v, HomeDO
+// dO, each [rows, heads, D or DV] of the rank's own tokens. Empty parts mean that the rank has no
+// tokens. Lengths are checked against the plan when the first round that reads them begins.
+// No round of the state may run meanwhile.
+func (s *Store[T]) SetInput(rank, state int32, role plan.Role, parts ...[]T) error {
+	m, err := s.of(rank)
+	if err != nil {
+		return err
+	}
+	if n := inputParts(role); n == 0 || n != len(parts) {
+		return fmt.Errorf("rank %d, state %d: %v was given as %d parts: give home.q as q, home.kv "+
+			"as k, v and home.do as dO; other roles are made by rounds", rank, state, role,
+			len(parts))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sl, total := &m.open(state).slots[role], 0
+	for _, p := range parts {
+		total += len(p)
+	}
+	sl.live, sl.given = false, 0
+	if total == 0 {
+		s.vacate(m, sl)
+		return nil
+	}
+	if err := s.fit(m, sl, total); err != nil {
+		return fmt.Errorf("rank %d, state %d, %v: %w", rank, state, role, err)
+	}
+	at := 0
+	for i, p := range parts {
+		at += copy(sl.data[at:], p)
+		sl.parts[i] = len(p)
+	}
+	sl.given = len(parts)
+	return nil
+}
+
+// Output gives what a rank holds under a role, as views of its memory in the parts of its tensor:
+// HomeOut out and lse, HomeDQ dq, HomeDKV dk and dv. They are valid until the next round of
+// the state, SetInput or Forget. A rank that has no tokens has no output: that is an error, as is
+// a role that no round has made yet.
+func (s *Store[T]) Output(rank, state int32, role plan.Role) ([][]T, error) {
+	m, err := s.of(rank)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ses := m.find(state); ses != nil && role < plan.NumRoles && ses.slots[role].live {
+		v := view[T]{data: ses.slots[role].data, frame: ses.slots[role].frame}
+		var parts [][]T
+		for p := range v.widths() {
+			if v.widths()[p] > 0 {
+				parts = append(parts, v.part(p))
+			}
+		}
+		return parts, nil
+	}
+	return nil, fmt.Errorf("rank %d has no %v of state %d: run the rounds that make it, and skip "+
+		"ranks without tokens", rank, role, state)
+}
+
+// Forget gives up all blocks of a state, on all ranks, and the slots of a round of it that is at
+// hand. No round of the state may run meanwhile.
+func (s *Store[T]) Forget(state int32) {
+	for r := range s.ranks {
+		m := &s.ranks[r]
+		m.mu.Lock()
+		for i, ses := range m.sessions {
+			if ses.state == state {
+				if m.session == ses {
+					s.leave(m)
+				}
+				s.forget(m, ses)
+				last := len(m.sessions) - 1
+				m.sessions[i] = m.sessions[last]
+				m.sessions = m.sessions[:last]
+				break
+			}
+		}
+		m.mu.Unlock()
+	}
+}
+
+// forget empties a session and keeps its table for the next state.
+func (s *Store[T]) forget(m *rankMem[T], ses *session[T]) {
+	for role := range ses.slots {
+		s.vacate(m, &ses.slots[role])
+		m.rights.add(-ses.rights[role])
+	}
+	*ses = session[T]{}
+	m.spare = append(m.spare, ses)
+}
+
+// Close gives up everything. No op may run meanwhile or come after.
+func (s *Store[T]) Close() {
+	for r := range s.ranks {
+		m := &s.ranks[r]
+		m.mu.Lock()
+		s.leave(m)
+		for _, ses := range m.sessions {
+			s.forget(m, ses)
+		}
+		m.sessions = m.sessions[:0]
+		m.mu.Unlock()
+	}
+}
+
+// Peak is the most bytes that a rank had the right to hold at once: its session's blocks and the
+// slots of its rounds, counted when they are claimed. It is what plan.PeakBytes foretells.
+func (s *Store[T]) Peak(rank int32) int64 {
+	m := &s.ranks[rank]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rights.peak
+}
+
+// Used is the bytes of the blocks in a rank's slots now, and the most there ever were; a block
+// that several ranks share counts at each. It is at most Peak.
+func (s *Store[T]) Used(rank int32) (now, peak int64) {
+	m := &s.ranks[rank]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.used.now, m.used.peak
+}
+
+// Memory is where the store's blocks come from.
+func (s *Store[T]) Memory() *Arena { return s.arena }
+
+// find is the session of a state, nil if there is none. A rank has few at a time.
+func (m *rankMem[T]) find(state int32) *session[T] {
+	for _, ses := range m.sessions {
+		if ses.state == state {
+			return ses
+		}
+	}
+	return nil
+}
+
+// open is the session of a state, made if there is none.
+func (m *rankMem[T]) open(state int32) *session[T] {
+	if ses := m.find(state); ses != nil {
+		return ses
+	}
+	var ses *session[T]
+	if n := len(m.spare); n > 0 {
+		ses, m.spare = m.spare[n-1], m.spare[:n-1]
+	} else {
+		ses = &session[T]{}
+	}
+	ses.state = state
+	m.sessions = append(m.sessions, ses)
+	return ses
+}
+
+// vacate takes the block out of a slot and gives it up.
+func (s *Store[T]) vacate(m *rankMem[T], sl *slot[T]) {
+	if sl.data != nil {
+		if s.opt.Poison && s.arena.Holders(sl.block) == 1 {
+			poison(sl.data)
+		}
+		s.arena.Free(sl.block)
+		m.used.add(-bytesOf(sl.data))
+	}
+	*sl = slot[T]{posted: sl.posted}
+}
+
+// fit gives a slot a block of exactly n elements that nobody else holds, its own if that is one. A
+// larger block would be more than the slot has a right to.
+func (s *Store[T]) fit(m *rankMem[T], sl *slot[T], n int) error {
+	if len(sl.data) == n && s.arena.Holders(sl.block) == 1 {
+		if s.opt.Poison {
+			poison(sl.data)
+		}
+		return nil
+	}
+	s.vacate(m, sl)
+	h, err := s.arena.Take(int64(n) * elemBytes[T]())
+	if err != nil {
+		return err
+	}
+	s.fill(m, sl, h)
+	if s.opt.Poison {
+		poison(sl.data)
+	}
+	return nil
+}
+
+// fill puts a block into an empty slot.
+func (s *Store[T]) fill(m *rankMem[T], sl *slot[T], h cudakern.Handle) {
+	sl.block, sl.data = h, Floats[T](s.arena, h)
+	m.used.add(bytesOf(sl.data))
+}
+
+func poison[T attn.Float](data []T) {
+	nan := T(math.NaN())
+	for i := range data {
+		data[i] = nan
+	}
+}
+
+func elemBytes[T attn.Float]() int64 { return int64(unsafe.Sizeof(T(0))) }
+
+func bytesOf[T attn.Float](data []T) int64 { return int64(len(data)) * elemBytes[T]() }

@@ -1,0 +1,346 @@
+package sim_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/kvloom/kvloom/actors"
+	"github.com/kvloom/kvloom/mesh"
+	"github.com/kvloom/kvloom/plan"
+	"github.com/kvloom/kvloom/rank"
+	"github.com/kvloom/kvloom/sim"
+)
+
+// eight are problems on 8 ranks in which every rank has tokens.
+func eight() []plan.Spec {
+	ring, both := mesh.Mesh{Head: 1, Ring: 8}, mesh.Mesh{Head: 2, Ring: 4}
+	return []plan.Spec{
+		problem(ring, mesh.Zigzag, 97, 8, 8, false), problem(both, mesh.Zigzag, 97, 6, 3, false),
+		problem(ring, mesh.Contiguous, 64, 8, 2, true), problem(both, mesh.Contiguous, 97, 5, 5, false),
+	}
+}
+
+// fails runs rounds that must fail, and gives the verdict.
+func fails(t *testing.T, w *sim.World, rounds int) (*sim.Failure, sim.Result) {
+	t.Helper()
+	res, err := w.Run(rounds)
+	var f *sim.Failure
+	if !errors.As(err, &f) {
+		t.Fatalf("the run ends with %v, want a failure", err)
+	}
+	return f, res
+}
+
+// runs runs rounds that must be complete and clean.
+func runs(t *testing.T, w *sim.World, rounds int) sim.Result {
+	t.Helper()
+	res, err := w.Run(rounds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range res.Violations {
+		t.Error(v)
+	}
+	return res
+}
+
+// within fails unless a run that a rank's silence at a time ended did so by 1.25 deadlines later.
+// What was under way may go on for slack: the deadline counts from the last progress.
+func within(t *testing.T, cfg sim.Config, at, end, slack actors.Time) {
+	t.Helper()
+	if took, limit := end-at, cfg.Deadline/4*5+slack; took > limit {
+		t.Errorf("the run ends %.1f steps after the rank fell silent, the limit is %.1f",
+			float64(took)/float64(step), float64(limit)/float64(step))
+	}
+}
+
+// TestSilentRank: a rank stops answering in mid-round. The run ends within 1.25 deadlines and names
+// that rank, not a neighbour that waits for it; with a new incarnation the next run is clean.
+func TestSilentRank(t *testing.T) {
+	for _, s := range eight() {
+		for _, pass := range []plan.Pass{plan.Forward, plan.Backward} {
+			t.Run(fmt.Sprint(name(s), " ", pass), func(t *testing.T) {
+				b := book(t, s, pass, pass, pass, pass, pass)
+				for seed := range 100 {
+					cfg := weather(s, b, uint64(seed), 0.5)
+					took := run(t, cfg, 3).Nanos()
+					silent := int32(seed % 8)
+					at := took / 3 * actors.Time(10+seed*80/100) / 100 // in the first round
+					cfg.Pauses = []sim.Pause{{Rank: silent, At: at, For: actors.Never}}
+					w := sim.New(cfg)
+					f, res := fails(t, w, 3)
+					if f.Rank != silent || f.Fault != actors.PeerLost {
+						t.Fatalf("seed %d: rank %d fell silent, the verdict is: %v", seed, silent, f)
+					}
+					within(t, cfg, at, res.End, took/3)
+					w.Respawn(int(silent))
+					runs(t, w, 1)
+				}
+			})
+		}
+	}
+}
+
+// TestSilentWithoutWork: nobody waits for a rank that has done its part of the last round, or that
+// has none; it is found all the same, and as soon.
+func TestSilentWithoutWork(t *testing.T) {
+	tiny := problem(mesh.Mesh{Head: 1, Ring: 8}, mesh.Contiguous, 3, 8, 8, false)
+	for _, s := range append(eight(), tiny) {
+		b := book(t, s, turns(4)...)
+		for seed := range 40 {
+			cfg := weather(s, b, uint64(seed), 0.1)
+			took := run(t, cfg, 2).Nanos()
+			at := took * actors.Time(80+seed/2) / 100
+			silent := int32(7 - seed%3)
+			cfg.Pauses = []sim.Pause{{Rank: silent, At: at, For: actors.Never}}
+			w := sim.New(cfg)
+			res, err := w.Run(2)
+			if err == nil {
+				continue // it had said all it had to say
+			}
+			var f *sim.Failure
+			if !errors.As(err, &f) || f.Rank != silent {
+				t.Fatalf("%s seed %d: rank %d fell silent: %v", name(s), seed, silent, err)
+			}
+			within(t, cfg, at, res.End, took/2)
+			w.Respawn(int(silent))
+			runs(t, w, 1)
+		}
+	}
+}
+
+// TestSilentFromTheStart: a rank that never comes is named when the deadline for forming is over.
+func TestSilentFromTheStart(t *testing.T) {
+	s := eight()[0]
+	cfg := weather(s, book(t, s, turns(2)...), 1, 0.5)
+	cfg.Pauses = []sim.Pause{{Rank: 2, At: 0, For: 90 * step}} // it is only slow
+	slow := late{cfg.Costs, 5, 10_000 * step}
+	cfg.Costs, cfg.Noise.Mail = &slow, 0
+	w := sim.New(cfg)
+	f, res := fails(t, w, 1)
+	if f.Rank != 5 || f.Fault != actors.PeerLost || !slices.Contains(f.Notes, "rank 5 has not come") {
+		t.Errorf("rank 5 never came, the verdict is: %v", f)
+	}
+	within(t, cfg, 0, res.End, 0)
+	slow.by = 0
+	w.Respawn(5)
+	runs(t, w, 1)
+}
+
+// late are costs with slow mail to the scheduler from one rank.
+type late struct {
+	sim.Costs
+	rank int32
+	by   actors.Time
+}
+
+func (l *late) Mail(from, to actors.Addr) actors.Time {
+	if from == (actors.Addr{Role: actors.Rank, Rank: l.rank}) && to.Role == actors.Scheduler {
+		return l.by
+	}
+	return l.Costs.Mail(from, to)
+}
+
+// TestTwoSilent: both are named, the verdict has one of them; both come back.
+func TestTwoSilent(t *testing.T) {
+	for _, s := range eight() {
+		b := book(t, s, turns(4)...)
+		for seed := range 20 {
+			cfg := weather(s, b, uint64(seed), 0.5)
+			pair := []int32{int32(seed % 8), int32((seed%8 + 1 + seed%7) % 8)}
+			cfg.Pauses = []sim.Pause{
+				{Rank: pair[0], At: 3 * step, For: actors.Never},
+				{Rank: pair[1], At: 4 * step, For: actors.Never},
+			}
+			w := sim.New(cfg)
+			f, res := fails(t, w, 3)
+			if !slices.Contains(pair, f.Rank) {
+				t.Fatalf("ranks %v fell silent, the verdict is: %v", pair, f)
+			}
+			within(t, cfg, 4*step, res.End, 20*step)
+			w.Respawn(int(pair[0]))
+			w.Respawn(int(pair[1]))
+			runs(t, w, 1)
+		}
+	}
+}
+
+// TestRestarts: rank after rank falls silent, 64 times in a row, often while the gang has just
+// started again. Credits of the new epoch come before one's own grant, and are not lost.
+func TestRestarts(t *testing.T) {
+	for _, s := range eight() {
+		t.Run(name(s), func(t *testing.T) {
+			b := book(t, s, turns(2000)...)
+			cfg := weather(s, b, 7, 2)
+			cfg.Deadline = 60 * step
+			const times = 64
+			for k := range actors.Time(times) {
+				cfg.Pauses = append(cfg.Pauses, sim.Pause{
+					Rank: int32(k * 3 % 8), At: k*130*step + k%17*2*step, For: actors.Never})
+			}
+			early := earlyCredits{of: make([]actors.Epoch, 8)}
+			cfg.Trace = early.see
+			w := sim.New(cfg)
+			restarts, most := 0, 0
+			for n := 0; restarts < times && n < 1900; n++ {
+				res, err := w.Run(1)
+				most = max(most, res.MostMail)
+				var f *sim.Failure
+				switch {
+				case errors.As(err, &f):
+					if want := cfg.Pauses[restarts].Rank; f.Rank != want {
+						t.Fatalf("restart %d: rank %d fell silent, the verdict is: %v", restarts, want, f)
+					}
+					restarts++
+					w.Respawn(int(f.Rank))
+				case err != nil:
+					t.Fatal(err)
+				}
+				for _, v := range res.Violations {
+					t.Fatal(v)
+				}
+			}
+			if restarts != times {
+				t.Fatalf("%d restarts, want %d", restarts, times)
+			}
+			if early.n < 8 {
+				t.Errorf("%d credits came before their epoch's grant, want 8 at least", early.n)
+			}
+			runs(t, w, 4)
+			t.Logf("fullest mailbox %d of %d, %d early credits", most, cfg.Mailbox, early.n)
+		})
+	}
+}
+
+// earlyCredits counts the credits that reach a rank before the grant of their epoch.
+type earlyCredits struct {
+	of []actors.Epoch // by rank: the last grant
+	n  int
+}
+
+func (c *earlyCredits) see(e sim.Event) {
+	switch r := e.Env.To.Rank; {
+	case e.Env.Kind == actors.Grant:
+		c.of[r] = e.Env.Epoch
+	case e.Env.Kind == actors.Credit && e.Env.Epoch > c.of[r]:
+		c.n++
+	}
+}
+
+// TestAbortInFullSwing: an op takes longer than the deadline while the others still compute, send
+// and receive. All are flushed, what was under way is dropped, nobody has to be replaced, and the
+// round after is clean; eight times over, a different rank each time.
+func TestAbortInFullSwing(t *testing.T) {
+	for _, s := range eight() {
+		t.Run(name(s), func(t *testing.T) {
+			b := book(t, s, turns(32)...)
+			for seed := range 10 {
+				cfg := weather(s, b, uint64(seed), 0.1)
+				cfg.Deadline = 20 * step
+				cfg.Costs = stumble{cfg.Costs.(costs)}
+				w := sim.New(cfg)
+				for k := range int32(8) {
+					if f, _ := fails(t, w, 1); f.Rank != k || f.Fault != actors.TimedOut {
+						t.Fatalf("seed %d: the device of rank %d is slow, the verdict is: %v", seed, k, f)
+					}
+					runs(t, w, 1)
+				}
+				dropped := int64(0)
+				for r := range 8 {
+					dropped += w.Rank(r).Stats().Dropped
+				}
+				if dropped == 0 {
+					t.Error("no envelope of an old epoch was ever dropped: the test shows nothing")
+				}
+			}
+		})
+	}
+}
+
+// stumble is a world in which in round 2k every attend of rank k takes 34 steps: more than the
+// deadline and all that others can do meanwhile, and less than two deadlines.
+type stumble struct{ costs }
+
+func (c stumble) Op(r, round, op int32) actors.Time {
+	k := c.book.Script(r, round).Program.Ops[op].Kind
+	if round%2 == 0 && r == round/2 && (k == plan.Attend || k == plan.AttendBackward) {
+		return 34 * step
+	}
+	return c.costs.Op(r, round, op)
+}
+
+// TestSlowRank: a rank that is silent for less than three quarters of a deadline is slow, no more.
+// Nothing fails.
+func TestSlowRank(t *testing.T) {
+	for _, s := range eight() {
+		b := book(t, s, turns(3)...)
+		for seed := range 50 {
+			cfg := weather(s, b, uint64(seed), 0.5)
+			cfg.Pauses = []sim.Pause{{
+				Rank: int32(seed % 8), At: actors.Time(seed) * step / 2,
+				For: actors.Time(10+seed*64/50) * step, // of a deadline of 100
+			}}
+			run(t, cfg, 3)
+		}
+	}
+}
+
+// TestBlame: without any silence, a rank whose device hangs is alive and named as late; so is it
+// when it is far down the chain of waits.
+func TestBlame(t *testing.T) {
+	for _, s := range eight() {
+		for slow := range int32(8) {
+			cfg := weather(s, book(t, s, turns(3)...), 1, 0.1)
+			cfg.Costs = hang{cfg.Costs.(costs), slow}
+			f, res := fails(t, sim.New(cfg), 2)
+			if f.Rank != slow {
+				t.Errorf("%s: device %d hangs in round 1, the verdict is: %v", name(s), slow, f)
+			}
+			if f.Round != 1 && f.Round != 0 {
+				t.Errorf("%s: the verdict is on round %d, want 0 or 1", name(s), f.Round)
+			}
+			if len(res.Violations) > 0 {
+				t.Error(res.Violations[0])
+			}
+		}
+	}
+}
+
+// hang is a world in which the device of one rank takes two deadlines for an attend of round 1.
+type hang struct {
+	costs
+	rank int32
+}
+
+func (h hang) Op(r, round, op int32) actors.Time {
+	k := h.book.Script(r, round).Program.Ops[op].Kind
+	if r == h.rank && round == 1 && (k == plan.Attend || k == plan.AttendBackward) {
+		return 200 * step
+	}
+	return h.costs.Op(r, round, op)
+}
+
+// TestOtherPlan: a rank that runs another program is found by what it says, not by a hang.
+func TestOtherPlan(t *testing.T) {
+	s, other := eight()[0], eight()[2]
+	b, wrong := book(t, s, turns(2)...), book(t, other, turns(2)...)
+	mixed := *b.Entries[0].Plan
+	mixed.Scripts[plan.Forward] = slices.Clone(mixed.Scripts[plan.Forward])
+	mixed.Scripts[plan.Forward][3] = wrong.Entries[0].Plan.Scripts[plan.Forward][3]
+	cfg := weather(s, &rank.Rounds{Entries: []rank.Entry{
+		{Plan: &mixed, Pass: plan.Forward}, {Plan: b.Entries[0].Plan, Pass: plan.Forward},
+	}}, 1, 0.5)
+	w := sim.New(cfg)
+	f, _ := fails(t, w, 1)
+	if f.Fault != actors.Corrupt && f.Fault != actors.PlanMismatch {
+		t.Errorf("rank 3 runs another plan, the verdict is: %v", f)
+	}
+	if len(f.Notes) == 0 {
+		t.Error("nothing tells what was wanted and what came")
+	}
+	if _, err := w.Run(1); err != nil {
+		t.Errorf("the next round, with one plan: %v", err)
+	}
+}

@@ -1,0 +1,25 @@
+package inproc
+
+import (
+	"testing"
+
+	"github.com/kvloom/kvloom/actors"
+	"github.com/kvloom/kvloom/transport"
+)
+
+// BenchmarkTransfer reports one block's Post, Credit, Put, hop, Sent and Arrived, without mailboxes.
+func BenchmarkTransfer(b *testing.B) {
+	told := 0
+	n := New(Options{Ranks: 2, Mover: transport.NoBlocks{}, Send: func(actors.Envelope) { told++ }})
+	open, send := post(0, 1, 0, 30, 1), put(1, 1, 0, 20, 1)
+	open.To, open.From = actors.Addr{Role: actors.Link, Rank: 1}, actors.Addr{Role: actors.Rank, Rank: 1}
+	send.To, send.From = actors.Addr{Role: actors.Link}, actors.Addr{Role: actors.Rank}
+	b.ReportAllocs()
+	for range b.N {
+		n.Handle(open)
+		n.Handle(send)
+	}
+	if told != 3*b.N {
+		b.Fatalf("%d envelopes told in %d transfers", told, b.N)
+	}
+}
