@@ -110,13 +110,13 @@ func TestSilentDeviceIsNamed(t *testing.T) {
 
 // TestStoppedActorIsDown: stopping any actor is reported, never silently restarted.
 func TestStoppedActorIsDown(t *testing.T) {
-	for _, role := range []actors.Role{actors.Rank, actors.Device} {
+	for role, want := range map[actors.Role]Kind{actors.Rank: PeerLost, actors.Device: Device} {
 		s := open(t, testConfig(mesh.Mesh{Head: 2, Ring: 2}))
 		s.host.Kill(actors.Addr{Role: role, Rank: 1}, "killed by a test")
 		err := s.Run(t.Context(), forwardBackward...)
 		var e *Error
-		if !errors.As(err, &e) || e.Kind != PeerLost || e.Rank != 1 {
-			t.Fatalf("stopping %v 1 gives %v", role, err)
+		if !errors.As(err, &e) || e.Kind != want || e.Rank != 1 {
+			t.Fatalf("stopping role %d of rank 1 gives %v", role, err)
 		}
 		if err := s.Run(t.Context(), forwardBackward...); err != nil {
 			t.Fatalf("after %v 1: %v", role, err)

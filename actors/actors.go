@@ -65,6 +65,9 @@ const (
 	// Failed says that the gang was aborted in Epoch; Fault holds the verdict, Rank in Peer.
 	// Scheduler -> owner, once every rank has answered the abort or is declared dead.
 	Failed
+	// Lost says that rank Peer is gone or declared dead: only a new incarnation brings it back. It
+	// comes before the Failed of the same abort. Scheduler -> owner.
+	Lost
 	// Cancel gives up the submitted rounds: the gang is aborted. Owner -> scheduler.
 	Cancel
 	// Close ends the gang in good order. Owner -> scheduler.
@@ -87,12 +90,12 @@ const (
 	// Grant is leave to run rounds up to Op (exclusive), beginning at Round in a new epoch.
 	// Scheduler -> rank.
 	Grant
-	// RoundDone says that round Round is over on a rank: for A nanoseconds it had nothing to run, and
-	// its ops took B nanoseconds of their streams' own time. Rank -> scheduler, which passes it on
-	// to the owner with the rank in Peer.
+	// RoundDone says that round Round is over on a rank: for A nanoseconds it had nothing to run,
+	// and its ops took B nanoseconds of their streams' own time. Rank -> scheduler, which passes it
+	// on to the owner with the rank in Peer.
 	RoundDone
-	// Late says that nothing came for a deadline: op Op of round Round waits, on Peer over Lane when
-	// it is a transfer. Also a fault that the rank saw itself (Fault). Rank -> scheduler.
+	// Late says that nothing came for a deadline: op Op of round Round waits, on Peer over Lane
+	// when it is a transfer. Also a fault that the rank saw itself (Fault). Rank -> scheduler.
 	Late
 	// Abort ends Epoch's work. Scheduler -> rank.
 	Abort
@@ -116,8 +119,8 @@ const (
 	// Launch queues op Op of round Round on Stream, after the ops in After (the first N of them) on
 	// other streams. Rank -> device.
 	Launch Kind = iota + 48
-	// Done says that op Op of round Round is over; it took A nanoseconds of its stream's own time and
-	// B floating-point operations. Device -> rank.
+	// Done says that op Op of round Round is over; it took A nanoseconds of its stream's own time
+	// and B floating-point operations. Device -> rank.
 	Done
 	// Flush asks a device or a link to drop what is queued and to finish what runs. Rank -> both.
 	Flush

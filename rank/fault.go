@@ -78,27 +78,55 @@ func (w *Worker) oldest() int32 {
 	return best
 }
 
-// alarm fires a deadline after the last one was set: it reports when nothing came since, else it
-// looks again a deadline after what came.
+// alarm fires a deadline after the last one was set. When nothing came since, a device with work in
+// hand is asked for a sign of life: a long op is no silence. Then the rank reports.
 func (w *Worker) alarm(now actors.Time, out *actors.Outbox) {
 	w.alarmSet = false
 	if w.state != running {
 		return
 	}
 	due := w.progressAt + w.cfg.Deadline
-	if now >= due && !w.reported {
-		w.reported = true
-		op := w.oldest()
-		out.Note(fmt.Sprintf("rank %d saw no progress for its deadline in round %d: it waits at %s",
-			w.cfg.Rank, w.round, w.script.Describe(op)))
-		w.report(op, actors.TimedOut, out)
-	}
-	if now >= due {
+	switch {
+	case now < due:
+		w.asked = false
+	case w.outstanding > 0 && !w.asked:
+		w.asked = true
+		out.Send(actors.Envelope{
+			To: actors.Addr{Role: actors.Device, Rank: w.cfg.Rank}, From: w.self,
+			Kind: actors.Ping, Epoch: w.epoch})
+		due = now + w.cfg.Deadline/4
+	default:
+		w.late(out)
 		due = now + w.cfg.Deadline
 	}
 	w.alarmSet = true
 	out.SetAlarm(due)
 }
+
+// pong is the device's sign of life: its work gets on if the answer is another than the last one.
+func (w *Worker) pong(now actors.Time, in actors.Envelope) {
+	if in.Epoch == w.epoch && w.state == running && w.asked && in.A != w.beat {
+		w.beat, w.progressAt, w.asked = in.A, now, false
+	}
+}
+
+// late reports, once, what the rank waits for.
+func (w *Worker) late(out *actors.Outbox) {
+	if w.reported {
+		return
+	}
+	w.reported = true
+	op := w.oldest()
+	out.Note(fmt.Sprintf("rank %d saw no progress for its deadline in round %d: it waits at %s",
+		w.cfg.Rank, w.round, w.script.Describe(op)))
+	w.report(op, actors.TimedOut, out)
+}
+
+// What a flush waits for: each answers for itself, however often it is asked.
+const (
+	flushDevice = 1 << iota
+	flushLink
+)
 
 // flush begins an abort or a stop: device and link must say that no old block can write a slot.
 func (w *Worker) flush(in actors.Envelope, out *actors.Outbox) {
@@ -111,7 +139,7 @@ func (w *Worker) flush(in actors.Envelope, out *actors.Outbox) {
 	} else if w.state != stopping {
 		w.state = flushing
 	}
-	w.epoch, w.flushWait = in.Epoch, 2
+	w.epoch, w.flushWait = in.Epoch, flushDevice|flushLink
 	if w.alarmSet {
 		w.alarmSet = false
 		out.ClearAlarm()
@@ -128,8 +156,13 @@ func (w *Worker) flushed(in actors.Envelope, out *actors.Outbox) {
 	if in.Epoch != w.epoch || w.state < flushing || w.flushWait == 0 {
 		return
 	}
-	w.flushWait--
-	if w.flushWait > 0 {
+	switch in.From.Role {
+	case actors.Device:
+		w.flushWait &^= flushDevice
+	case actors.Link:
+		w.flushWait &^= flushLink
+	}
+	if w.flushWait != 0 {
 		return
 	}
 	op := w.oldest()

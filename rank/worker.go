@@ -55,7 +55,9 @@ type Worker struct {
 	progressAt  actors.Time
 	alarmSet    bool
 	reported    bool
-	outstanding int // device ops launched and not done
+	asked       bool   // the device, for a sign of life
+	beat        uint64 // what it answered last
+	outstanding int    // device ops launched and not done
 	idleSince   actors.Time
 	stats       Stats
 	exposed     int64 // of the round
@@ -113,6 +115,8 @@ func (w *Worker) Step(now actors.Time, in actors.Envelope, out *actors.Outbox) {
 		w.flush(in, out)
 	case actors.Flushed:
 		w.flushed(in, out)
+	case actors.Pong:
+		w.pong(now, in)
 	case actors.Timer:
 		w.alarm(now, out)
 	default:
@@ -184,6 +188,7 @@ func (w *Worker) granted(now actors.Time, in actors.Envelope, out *actors.Outbox
 	}
 	w.grant = in.Op
 	if w.state == idle {
+		w.round = max(w.round, in.Round) // the owner may leave numbers out
 		w.begin(now, out)
 	}
 }

@@ -12,28 +12,35 @@ func (s *Scheduler) down(now actors.Time, in actors.Envelope, out *actors.Outbox
 		return
 	}
 	m := s.member(in)
-	if !m.here || in.A < m.incarnation {
-		return
+	if in.A < m.incarnation || (!m.here && in.A == m.incarnation) {
+		return // an old one, or known
 	}
-	m.here = false
+	m.incarnation, m.downed, m.here, m.fault = in.A, in.A, false, in.Fault
 	switch s.phase {
+	case Forming, Ready:
+		s.phase, m.untold = Forming, true
+		s.toOwner(out, actors.Envelope{Kind: actors.Lost, Peer: in.From.Rank})
+		if s.asked && s.refuse(out) {
+			out.ClearAlarm()
+		}
+	case Proposing, Running:
+		m.lost = true
+		s.abort(now, s.lostRank(in.From.Rank), out)
 	case Aborting:
 		m.lost, m.fresh = true, false
 		s.maybeAborted(now, out)
 	case Closing:
 		s.maybeClosed(out)
-	case Ready:
-		s.phase = Forming
-		s.epoch++
-	case Proposing, Running:
-		m.lost = true
-		s.abort(now, s.lostRank(in.From.Rank), out)
 	}
 }
 
 // lostRank is the verdict on a rank that is gone.
 func (s *Scheduler) lostRank(rank int32) verdict {
-	return verdict{fault: actors.PeerLost, rank: rank, reporter: -1, op: -1, peer: -1, lane: -1,
+	fault := s.members[rank].fault
+	if fault == actors.NoFault {
+		fault = actors.PeerLost
+	}
+	return verdict{fault: fault, rank: rank, reporter: -1, op: -1, peer: -1, lane: -1,
 		round: max(s.low, s.from)}
 }
 
@@ -49,11 +56,19 @@ func (s *Scheduler) cancel(now actors.Time, out *actors.Outbox) {
 		s.asked = false
 	case Forming:
 		if s.asked {
-			s.asked = false
-			s.failed(v, out)
+			s.giveBack(v, out)
 			out.ClearAlarm()
 		}
 	}
+}
+
+// giveBack fails rounds that no rank has begun. The epoch ends with them: the owner may flush what
+// a lost rank left behind.
+func (s *Scheduler) giveBack(v verdict, out *actors.Outbox) {
+	s.asked = false
+	v.round = s.from
+	s.failed(v, out)
+	s.epoch++
 }
 
 // failed tells the owner a verdict.
@@ -68,8 +83,20 @@ func (s *Scheduler) failed(v verdict, out *actors.Outbox) {
 func (s *Scheduler) abort(now actors.Time, v verdict, out *actors.Outbox) {
 	s.phase, s.verdict, s.asked, s.next = Aborting, v, false, actors.Envelope{}
 	s.toAll(out, actors.Envelope{Kind: actors.Abort})
+	s.deadAt = now + s.cfg.Deadline
+	s.pingUnanswered(out)
 	out.SetAlarm(now + s.cfg.AbortWait)
 	s.maybeAborted(now, out)
+}
+
+// pingUnanswered asks those for a sign of life who have not flushed yet: a long op may still run.
+func (s *Scheduler) pingUnanswered(out *actors.Outbox) {
+	for i := range s.members {
+		if m := &s.members[i]; m.here && !m.answered && !m.fresh {
+			m.ponged = false
+			s.toRank(out, int32(i), actors.Envelope{Kind: actors.Ping})
+		}
+	}
 }
 
 func (s *Scheduler) maybeAborted(now actors.Time, out *actors.Outbox) {
@@ -82,6 +109,11 @@ func (s *Scheduler) maybeAborted(now actors.Time, out *actors.Outbox) {
 func (s *Scheduler) aborted(now actors.Time, out *actors.Outbox) {
 	v := s.judge()
 	out.ClearAlarm()
+	for i := range s.members {
+		if m := &s.members[i]; !m.here {
+			s.toOwner(out, actors.Envelope{Kind: actors.Lost, Peer: int32(i)})
+		}
+	}
 	s.failed(v, out)
 	s.epoch++
 	s.phase = Forming
@@ -96,13 +128,16 @@ func (s *Scheduler) aborted(now actors.Time, out *actors.Outbox) {
 	}
 }
 
-// judge names the culprit: whoever did not answer the abort; else, for a late op, the end of the
-// chain of waits that starts at the rank that reported.
+// judge names the culprit: the rank whose loss began the abort; else whoever did not answer it; else,
+// for a late op, the end of the chain of waits that starts at the rank that reported.
 func (s *Scheduler) judge() verdict {
 	v := s.verdict
+	if v.rank >= 0 && s.members[v.rank].lost {
+		return v
+	}
 	for i := range s.members {
 		if m := &s.members[i]; m.lost || !m.here {
-			v.fault, v.rank = actors.PeerLost, int32(i)
+			v.fault, v.rank = s.lostRank(int32(i)).fault, int32(i)
 			return v
 		}
 	}
@@ -136,26 +171,58 @@ func (s *Scheduler) alarm(now actors.Time, out *actors.Outbox) {
 		s.silent(now, out, "did not confirm the plan", func(m *member) bool { return m.answered })
 	case Running:
 		s.signOfLife(now, out)
-	case Aborting, Closing:
+	case Aborting:
+		s.declareDead(now, out)
+	case Closing:
 		for i := range s.members {
-			m := &s.members[i]
-			if m.here && !m.answered && !m.fresh {
-				m.here, m.lost = false, true
-				out.Note(fmt.Sprintf("rank %d did not answer within %d ms and is declared dead", i,
-					s.cfg.AbortWait/1e6))
+			if m := &s.members[i]; !m.answered {
+				m.here = false
 			}
 		}
-		if s.phase == Aborting {
-			s.aborted(now, out)
-		} else {
-			s.maybeClosed(out)
+		s.maybeClosed(out)
+	}
+}
+
+// declareDead gives up those ranks that neither flushed nor gave a sign of life for AbortWait, and
+// after a whole Deadline those that did not flush.
+func (s *Scheduler) declareDead(now actors.Time, out *actors.Outbox) {
+	waiting := false
+	for i := range s.members {
+		m := &s.members[i]
+		if !m.here || m.answered || m.fresh {
+			continue
+		}
+		if m.ponged && now < s.deadAt {
+			waiting = true
+			continue
+		}
+		m.here, m.lost = false, true
+		out.Note(fmt.Sprintf("rank %d did not answer the abort within %d ms and is declared dead", i,
+			(now-s.deadAt+s.cfg.Deadline)/1e6))
+	}
+	if !waiting {
+		s.aborted(now, out)
+		return
+	}
+	s.pingUnanswered(out)
+	out.SetAlarm(min(now+s.cfg.AbortWait, s.deadAt))
+}
+
+// refuse gives rounds back at once when a rank went between runs and no verdict has said so yet: to
+// wait for it would be to wait for a restart that nobody has ordered.
+func (s *Scheduler) refuse(out *actors.Outbox) bool {
+	for i := range s.members {
+		if m := &s.members[i]; !m.here && m.untold {
+			m.untold = false
+			s.giveBack(s.lostRank(int32(i)), out)
+			return true
 		}
 	}
+	return false
 }
 
 // neverCame tells the owner who is missing; the rounds are given back.
 func (s *Scheduler) neverCame(out *actors.Outbox) {
-	s.asked = false
 	first := int32(-1)
 	for i := range s.members {
 		if !s.members[i].here {
@@ -163,10 +230,10 @@ func (s *Scheduler) neverCame(out *actors.Outbox) {
 				first = int32(i)
 			}
 			out.Note(fmt.Sprintf("rank %d has not come", i))
+			s.toOwner(out, actors.Envelope{Kind: actors.Lost, Peer: int32(i)})
 		}
 	}
-	s.failed(verdict{fault: actors.PeerLost, rank: first, reporter: -1, op: -1, peer: -1, lane: -1,
-		round: s.from}, out)
+	s.giveBack(s.lostRank(first), out)
 }
 
 // silent aborts the gang because of the first rank of which ok does not hold.
@@ -181,22 +248,28 @@ func (s *Scheduler) silent(now actors.Time, out *actors.Outbox, what string,
 	}
 }
 
-// signOfLife watches a running gang: after a deadline without a finished round every rank must
-// answer a ping by the next one.
+// signOfLife watches a running gang: a rank from which nothing came for a whole deadline is dead,
+// even if nobody waits for it. Those not heard of lately are asked.
 func (s *Scheduler) signOfLife(now actors.Time, out *actors.Outbox) {
-	if s.pinged && !s.moved {
-		s.silent(now, out, "gave no sign of life", func(m *member) bool { return m.ponged })
-		if s.phase != Running {
-			return
+	first := int32(-1)
+	for i := range s.members {
+		m := &s.members[i]
+		if m.here && now-m.heard >= s.cfg.Deadline {
+			m.here, m.lost = false, true
+			out.Note(fmt.Sprintf("rank %d gave no sign of life within %d ms", i, s.cfg.Deadline/1e6))
+			if first < 0 {
+				first = int32(i)
+			}
 		}
 	}
-	s.pinged = !s.moved
-	s.moved = false
-	if s.pinged {
-		for i := range s.members {
-			s.members[i].ponged = false
+	if first >= 0 {
+		s.abort(now, s.lostRank(first), out)
+		return
+	}
+	for i := range s.members {
+		if now-s.members[i].heard >= s.cfg.Deadline/4 {
 			s.toRank(out, int32(i), actors.Envelope{Kind: actors.Ping})
 		}
 	}
-	out.SetAlarm(now + s.cfg.Deadline)
+	out.SetAlarm(now + s.cfg.Deadline/4)
 }

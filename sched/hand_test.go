@@ -24,10 +24,11 @@ type gang struct {
 	s   *sched.Scheduler
 	out actors.Outbox
 	now actors.Time
+	due actors.Time // when the alarm rings
 }
 
 func newGang(t testing.TB, ranks int, window int32) *gang {
-	return &gang{t: t, s: sched.New(sched.Config{
+	return &gang{t: t, due: actors.Never, s: sched.New(sched.Config{
 		Ranks: ranks, Window: window, Deadline: deadline, Plan: hash})}
 }
 
@@ -52,7 +53,7 @@ func running(t testing.TB, ranks int, window, from, to int32) *gang {
 	return g
 }
 
-// says steps the scheduler and compares what it says with want; see say.
+// says steps the scheduler and compares what it says, pings left out, with want; see say.
 func (g *gang) says(in actors.Envelope, want ...string) {
 	g.t.Helper()
 	if got := g.step(in); !slices.Equal(got, want) {
@@ -64,17 +65,25 @@ func (g *gang) says(in actors.Envelope, want ...string) {
 func (g *gang) step(in actors.Envelope) []string {
 	g.out.Reset()
 	g.s.Step(g.now, in, &g.out)
+	if g.out.Clear || g.out.Alarm != actors.Never {
+		g.due = g.out.Alarm
+	}
 	var got []string
 	for i := range g.out.Mail {
 		e := &g.out.Mail[i]
+		if e.Kind == actors.Ping {
+			continue // see TestSignOfLife and TestLongOp
+		}
 		who, what := say(e)
 		if e.From.Role != actors.Scheduler {
 			g.t.Fatalf("%s comes from %v", what, e.From)
 		}
 		// The same to the next rank joins the line.
-		if n := len(got); n > 0 && e.To.Role == actors.Rank && strings.HasSuffix(got[n-1], ": "+what) {
-			got[n-1] = strings.TrimSuffix(got[n-1], ": "+what) + " " + who + ": " + what
-			continue
+		if n := len(got) - 1; n >= 0 && e.To.Role == actors.Rank {
+			if others, ok := strings.CutSuffix(got[n], ": "+what); ok {
+				got[n] = others + " " + who + ": " + what
+				continue
+			}
 		}
 		got = append(got, who+": "+what)
 	}
@@ -136,8 +145,8 @@ func say(e *actors.Envelope) (who, what string) {
 		what = "abort"
 	case actors.Stop:
 		what = "stop"
-	case actors.Ping:
-		what = "ping"
+	case actors.Lost:
+		what = fmt.Sprintf("lost %d", e.Peer)
 	case actors.Closed:
 		what = "closed"
 	case actors.Complete:
@@ -147,7 +156,8 @@ func say(e *actors.Envelope) (who, what string) {
 	case actors.Failed:
 		what = fmt.Sprintf("failed round %d: %v, rank %d", e.Round, e.Fault, e.Peer)
 		if e.HeadLo >= 0 {
-			what += fmt.Sprintf("; rank %d waited at op %d on %d/%d", e.HeadLo, e.Op, e.HeadHi, e.Lane)
+			what += fmt.Sprintf("; rank %d waited at op %d on %d/%d", e.HeadLo, e.Op, e.HeadHi,
+				e.Lane)
 		}
 	default:
 		what = fmt.Sprintf("kind %d", e.Kind)
@@ -215,8 +225,8 @@ func (g *gang) stopped(r int) actors.Envelope {
 	return g.of(r, actors.Envelope{Kind: actors.Stopped, Op: -1})
 }
 
-// ready answers the abort for every rank but those left out, and leaves the scheduler's last words
-// in the outbox.
+// allAborted answers the abort for every rank but those left out, and gives the scheduler's last
+// words.
 func (g *gang) allAborted(ranks int, but ...int) []string {
 	var last []string
 	for r := range ranks {

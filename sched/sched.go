@@ -14,7 +14,8 @@ type Config struct {
 	// Deadline is how long a rank may take to answer when asked something that needs no work, and
 	// how long a running gang may show no progress before ranks are asked for a sign of life.
 	Deadline actors.Time
-	// AbortWait is how long a rank may take to flush; 0 is a quarter of Deadline.
+	// AbortWait is how long a rank may be silent after an abort; one that answers pings has Deadline
+	// to flush. 0 is a quarter of Deadline.
 	AbortWait actors.Time
 	// Plan is the short hash of the plans of rounds from <= r < to, which every rank must confirm.
 	Plan func(from, to int32) uint64
@@ -41,13 +42,17 @@ const (
 // member is what the scheduler knows of a rank.
 type member struct {
 	incarnation uint64
-	here        bool  // said Hello and not gone since
-	lost        bool  // gone in the abort at hand, even if a new incarnation has come
-	fresh       bool  // came during the abort at hand: it has nothing to flush
-	answered    bool  // in the phase at hand
-	ponged      bool  // since the last Ping
-	done        int32 // first round not done
-	waitsOn     int32 // after an abort: the peer it waited on, -1 none
+	downed      uint64       // the highest incarnation that is gone: word of it may overtake its Hello
+	fault       actors.Fault // how it went
+	here        bool         // said Hello and not gone since
+	lost        bool         // gone in the abort at hand, even if a new incarnation has come
+	untold      bool         // gone between runs, and the owner has no verdict that says so
+	fresh       bool         // came during the abort at hand: it has nothing to flush
+	answered    bool         // in the phase at hand
+	ponged      bool         // since the last Ping of an abort
+	heard       actors.Time  // when something of this epoch came last
+	done        int32        // first round not done
+	waitsOn     int32        // after an abort: the peer it waited on, -1 none
 	op          int32
 	lane        int32
 }
@@ -63,10 +68,9 @@ type Scheduler struct {
 	asked   bool            // rounds are submitted and not yet finished
 	next    actors.Envelope // a Submit that waits for the rounds at hand; Kind 0: none
 	low     int32
-	atLow   int   // ranks whose first round not done is low
-	granted int32 // exclusive
-	pinged  bool
-	moved   bool // progress since the last alarm
+	atLow   int         // ranks whose first round not done is low
+	granted int32       // exclusive
+	deadAt  actors.Time // when an abort waits no longer, even for the living
 	verdict verdict
 }
 
@@ -130,7 +134,7 @@ func (s *Scheduler) answer(now actors.Time, in actors.Envelope, out *actors.Outb
 	if in.Epoch != s.epoch {
 		return
 	}
-	m.ponged = true
+	m.ponged, m.heard = true, now
 	switch {
 	case in.Kind == actors.Confirm && s.phase == Proposing:
 		s.confirm(now, in, out)
@@ -156,11 +160,11 @@ func (s *Scheduler) answer(now actors.Time, in actors.Envelope, out *actors.Outb
 // means that the former one is gone, even when word of that comes later or never.
 func (s *Scheduler) hello(now actors.Time, in actors.Envelope, out *actors.Outbox) {
 	m := s.member(in)
-	if in.A < m.incarnation || (m.here && in.A == m.incarnation) {
+	if in.A < m.incarnation || in.A <= m.downed || (m.here && in.A == m.incarnation) {
 		return
 	}
 	was := m.here
-	m.incarnation, m.here = in.A, true
+	m.incarnation, m.here, m.fault = in.A, true, actors.NoFault
 	switch s.phase {
 	case Forming:
 		s.formed(now, out)
@@ -202,7 +206,9 @@ func (s *Scheduler) submit(now actors.Time, in actors.Envelope, out *actors.Outb
 	s.from, s.to, s.asked = in.Round, in.Op, true
 	switch s.phase {
 	case Forming:
-		out.SetAlarm(now + s.cfg.Deadline)
+		if !s.refuse(out) {
+			out.SetAlarm(now + s.cfg.Deadline)
+		}
 	case Ready:
 		s.propose(now, out)
 	}
@@ -262,10 +268,9 @@ func (s *Scheduler) confirm(now actors.Time, in actors.Envelope, out *actors.Out
 	}
 	s.phase, s.low, s.atLow, s.granted = Running, s.from, len(s.members), s.from
 	for i := range s.members {
-		s.members[i].done = s.from
+		s.members[i].done, s.members[i].heard = s.from, now
 	}
-	s.pinged, s.moved = false, false
-	out.SetAlarm(now + s.cfg.Deadline)
+	out.SetAlarm(now + s.cfg.Deadline/4)
 	s.grant(out)
 }
 
@@ -283,7 +288,6 @@ func (s *Scheduler) grant(out *actors.Outbox) {
 
 func (s *Scheduler) roundDone(now actors.Time, in actors.Envelope, out *actors.Outbox) {
 	m := s.member(in)
-	s.moved = true
 	if in.Round != m.done {
 		return
 	}
@@ -320,6 +324,9 @@ func (s *Scheduler) close(now actors.Time, out *actors.Outbox) {
 		return
 	}
 	s.phase = Closing
+	for i := range s.members {
+		s.members[i].fresh = false
+	}
 	s.toAll(out, actors.Envelope{Kind: actors.Stop})
 	out.SetAlarm(now + s.cfg.AbortWait)
 	s.maybeClosed(out)

@@ -27,6 +27,9 @@ func (d *device) handle(w *World, e actors.Envelope) {
 			return
 		}
 		d.start(w, e.To.Rank)
+	case actors.Ping: // modelled ops always get on
+		w.send(actors.Envelope{To: e.From, From: e.To, Kind: actors.Pong, Epoch: e.Epoch,
+			A: uint64(w.now)})
 	case actors.Flush:
 		d.flushed = e.Epoch
 		d.streams.Flush()

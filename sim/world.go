@@ -193,6 +193,9 @@ func (w *World) spawn(r int32) {
 		Rank: r, Incarnation: w.incarn[r], Book: w.cfg.Book, Deadline: w.cfg.Deadline,
 		Depth: w.cfg.Depth,
 	})
+	for _, e := range w.held[r] {
+		w.received(e)
+	}
 	w.paused[r], w.held[r] = 0, nil
 	w.clocks[r].generation++
 	w.post(actors.Envelope{
@@ -276,7 +279,7 @@ func (w *World) deliver(e actors.Envelope) {
 			w.held[e.To.Rank] = append(w.held[e.To.Rank], e)
 			return
 		}
-		w.waiting[e.To.Rank]--
+		w.received(e)
 		w.step(w.ranks[e.To.Rank], e)
 	case actors.Scheduler:
 		w.step(w.sched, e)
@@ -339,12 +342,28 @@ func (w *World) ring(e event) {
 	c := &w.clocks[len(w.ranks)]
 	if e.env.To.Role == actors.Rank {
 		c = &w.clocks[e.env.To.Rank]
-		w.waiting[e.env.To.Rank]++
 	}
 	if c.generation == uint64(e.until) {
 		w.deliver(e.env)
-	} else if e.env.To.Role == actors.Rank {
-		w.waiting[e.env.To.Rank]--
+	}
+}
+
+// takesPlace tells whether an envelope counts in a rank's mailbox. The scheduler's urgent words and
+// the rank's own alarm have places of their own.
+func takesPlace(e actors.Envelope) bool {
+	if e.To.Role != actors.Rank {
+		return false
+	}
+	switch e.Kind {
+	case actors.Abort, actors.Stop, actors.Ping, actors.Timer:
+		return false
+	}
+	return true
+}
+
+func (w *World) received(e actors.Envelope) {
+	if takesPlace(e) {
+		w.waiting[e.To.Rank]--
 	}
 }
 
@@ -365,7 +384,7 @@ func (w *World) send(e actors.Envelope) {
 }
 
 func (w *World) post(e actors.Envelope, at actors.Time) {
-	if e.To.Role == actors.Rank {
+	if takesPlace(e) {
 		n := w.waiting[e.To.Rank] + 1
 		w.waiting[e.To.Rank] = n
 		w.most = max(w.most, n)

@@ -93,10 +93,22 @@ func (d *Device[T]) Step(_ actors.Time, in actors.Envelope, out *actors.Outbox) 
 		d.fence = max(d.fence, int64(in.Epoch))
 		d.streams.Flush()
 		d.owes, d.broken = true, false
+	case actors.Ping:
+		d.pong(in, out)
+		return
 	default:
 		return
 	}
 	d.pump(out)
+}
+
+// pong gives its rank a sign of life that changes as long as the pool gets work done.
+func (d *Device[T]) pong(in actors.Envelope, out *actors.Outbox) {
+	beat := uint64(0)
+	if d.pool != nil {
+		beat = d.pool.Ended()
+	}
+	out.Send(actors.Envelope{To: d.rank, From: d.self, Kind: actors.Pong, Epoch: in.Epoch, A: beat})
 }
 
 // Wait waits until no arithmetic of the device is on the pool: after that it writes no slot any

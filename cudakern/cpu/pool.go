@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvloom/kvloom/attn"
@@ -63,7 +64,11 @@ type Pool struct {
 	turn    int
 	closed  bool
 	workers sync.WaitGroup
+	ended   atomic.Uint64
 }
+
+// Ended is how many tasks have ever ended: as long as it grows, whoever has work here may hope.
+func (p *Pool) Ended() uint64 { return p.ended.Load() }
 
 // NewPool starts workers workers; 0 is GOMAXPROCS.
 func NewPool(workers int) *Pool {
@@ -126,6 +131,7 @@ func (p *Pool) work() {
 		began := time.Now()
 		err := guard(b.Work, task, &scratch)
 		nanos := int64(time.Since(began))
+		p.ended.Add(1)
 		p.mu.Lock()
 		if p.finish(b, nanos, err) {
 			over, first := b.Over, b.err

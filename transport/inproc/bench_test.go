@@ -7,13 +7,17 @@ import (
 	"github.com/kvloom/kvloom/transport"
 )
 
-// BenchmarkTransfer reports one block's Post, Credit, Put, hop, Sent and Arrived, without mailboxes.
+// BenchmarkTransfer reports one block's Post, Credit, Put, hop, Sent and Arrived, without
+// mailboxes.
 func BenchmarkTransfer(b *testing.B) {
 	told := 0
-	n := New(Options{Ranks: 2, Mover: transport.NoBlocks{}, Send: func(actors.Envelope) { told++ }})
+	tell := func(actors.Envelope) { told++ }
+	n := New(Options{Ranks: 2, Mover: transport.NoBlocks{}, Send: tell})
 	open, send := post(0, 1, 0, 30, 1), put(1, 1, 0, 20, 1)
-	open.To, open.From = actors.Addr{Role: actors.Link, Rank: 1}, actors.Addr{Role: actors.Rank, Rank: 1}
-	send.To, send.From = actors.Addr{Role: actors.Link}, actors.Addr{Role: actors.Rank}
+	for i, e := range []*actors.Envelope{&send, &open} {
+		e.To = actors.Addr{Role: actors.Link, Rank: int32(i)}
+		e.From = actors.Addr{Role: actors.Rank, Rank: int32(i)}
+	}
 	b.ReportAllocs()
 	for range b.N {
 		n.Handle(open)

@@ -32,8 +32,6 @@ type mover struct {
 	overlap       atomic.Int32 // posts while a block moved
 }
 
-func (m *mover) Do(_, _, _ int32) error { panic("links do no device ops") }
-
 func (m *mover) Post(rank, round, op int32) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +68,8 @@ func newRig(t testing.TB, o Options) *rig {
 	}
 	o.Send = func(e actors.Envelope) {
 		if e.From != (actors.Addr{Role: actors.Link, Rank: e.To.Rank}) || e.To.Role != actors.Rank {
-			t.Errorf("an envelope came to %v from %v, want it from the rank's own link", e.To, e.From)
+			t.Errorf("an envelope came to %v from %v, want it from the rank's own link", e.To,
+				e.From)
 		}
 		r.in[e.To.Rank] <- e
 	}

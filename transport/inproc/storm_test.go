@@ -127,8 +127,8 @@ func (s *storm) work(r int32, e actors.Envelope, epoch actors.Epoch, ticks []int
 		prev := (r + s.ranks - 1) % s.ranks
 		if got, want := s.mem.recv[r][e.Lane], int(prev)<<32|int(e.Tick); got != want ||
 			e.Tick != ticks[e.Lane] {
-			s.errs <- fmt.Errorf("rank %d epoch %d lane %d: slot holds %x, tick %d came, want %x, %d",
-				r, epoch, e.Lane, got, e.Tick, want, ticks[e.Lane])
+			s.errs <- fmt.Errorf("rank %d epoch %d lane %d: slot holds %x, tick %d came, "+
+				"want %x, %d", r, epoch, e.Lane, got, e.Tick, want, ticks[e.Lane])
 		}
 		s.blocks.Add(1)
 		ticks[e.Lane]++
@@ -162,7 +162,8 @@ func TestStorm(t *testing.T) {
 			for range ranks {
 				s.in = append(s.in, make(chan actors.Envelope, 1<<16))
 			}
-			meter := transport.NewMeter(s.mem, ranks, lanes, func(_, _, op int32) int { return int(op) })
+			classOf := func(_, _, op int32) int { return int(op) }
+			meter := transport.NewMeter(s.mem, ranks, lanes, classOf)
 			o.Ranks, o.Mover = ranks, meter
 			o.Send = func(e actors.Envelope) { s.in[e.To.Rank] <- e }
 			s.net = New(o)

@@ -114,8 +114,36 @@ func TestStalePong(t *testing.T) {
 	g.step(submit(0, 4))
 	g.step(g.confirm(0, 0, 4))
 	g.step(g.confirm(1, 0, 4))
-	g.rings(1000, "0 1: ping epoch 2")
-	g.says(from(0, actors.Envelope{Kind: actors.Pong, Epoch: 2}))
-	g.says(from(1, actors.Envelope{Kind: actors.Pong, Epoch: 1}))
-	g.rings(2000, "0 1: abort epoch 2")
+	for n := 0; g.s.Phase() == sched.Running; n++ {
+		if n == 20 {
+			t.Fatal("pongs of an old epoch keep a rank alive")
+		}
+		g.says(from(0, actors.Envelope{Kind: actors.Pong, Epoch: 2}))
+		g.says(from(1, actors.Envelope{Kind: actors.Pong, Epoch: 1}))
+		g.now = g.due
+		g.step(actors.Envelope{Kind: actors.Timer})
+	}
+	g.noted("rank 1 gave no sign of life")
+}
+
+// TestQueuedSubmitFails: when the rounds at hand fail, those submitted behind them are given up
+// with them: one verdict speaks for both.
+func TestQueuedSubmitFails(t *testing.T) {
+	g := running(t, 1, 4, 0, 4)
+	g.says(submit(4, 6))
+	g.says(owner(actors.Envelope{Kind: actors.Cancel}), "0: abort")
+	g.says(g.aborted(0, -1), "owner: failed round 0: cancelled, rank -1")
+	g.says(submit(6, 7), "0: propose 6:7 600000007 epoch 2")
+}
+
+// TestCloseInAbort: a rank that came back during an abort is stopped with the others.
+func TestCloseInAbort(t *testing.T) {
+	g := running(t, 3, 4, 0, 4)
+	g.says(down(1, 1), "0 2: abort")
+	g.says(hello(1, 2))
+	g.says(owner(actors.Envelope{Kind: actors.Close}), "0 1 2: stop")
+	for r := range 2 {
+		g.says(g.stopped(r))
+	}
+	g.says(g.stopped(2), "owner: closed")
 }
