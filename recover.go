@@ -26,8 +26,8 @@ func (s *Session[T]) recover(e *actors.Envelope) error {
 	return failure
 }
 
-// replace gives a rank a new incarnation. Its old device may still finish an op: that is waited for.
-// A block that is still moving holds up the new epoch's first post at the link.
+// replace gives a rank a new incarnation. Its old device may still finish an op, and that is waited
+// for. A block that is still moving holds up the new epoch's first post at the link.
 func (s *Session[T]) replace(r int, epoch actors.Epoch) error {
 	for _, role := range []actors.Role{actors.Rank, actors.Device} {
 		// An error says that the actor is gone already.

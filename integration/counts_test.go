@@ -43,19 +43,23 @@ func TestTrafficEqualsPlan(t *testing.T) {
 			if want[plan.KVForward].Blocks != ring-1 || want[plan.KVBackward].Blocks != ring-1 {
 				t.Errorf("%v rank %d: the plan has %v KV blocks, want C-1", p, r, want)
 			}
-			if dkv := want[plan.DKVHops].Blocks; (ring > 1 && dkv != ring) || (ring == 1 && dkv != 0) {
+			wantDKV := ring
+			if ring == 1 {
+				wantDKV = 0
+			}
+			if dkv := want[plan.DKVHops].Blocks; dkv != wantDKV {
 				t.Errorf("%v rank %d: the plan has %d dKV blocks", p, r, dkv)
 			}
 			f := s.Figures(0, r)
 			for c := range plan.NumClasses {
 				live := transport.Traffic{Blocks: f.Blocks[c], Bytes: f.Bytes[c]}
 				if live != want[c] {
-					t.Errorf("%v rank %d: links counted %+v of %v live, the plan says %+v", p, r, live, c,
-						want[c])
+					t.Errorf("%v rank %d: links counted %+v of %v live, the plan says %+v",
+						p, r, live, c, want[c])
 				}
 				if got := simd.meter.Sent(r, int(c)); got != want[c] {
-					t.Errorf("%v rank %d: links counted %+v of %v in sim, the plan says %+v", p, r, got, c,
-						want[c])
+					t.Errorf("%v rank %d: links counted %+v of %v in sim, the plan says %+v",
+						p, r, got, c, want[c])
 				}
 			}
 		}

@@ -107,8 +107,8 @@ func within[T attn.Float](t *testing.T, name string, got kvloom.Outputs[T],
 		{"dk", got.DK, ref.DK, bwd}, {"dv", got.DV, ref.DV, bwd},
 	} {
 		if e := attn.Compare(x.got, x.ref); !e.OK(x.gate) {
-			t.Errorf("%s: %s has a relative error of %.3g (largest %.3g), the gate is %g", name, x.name,
-				e.Rel, e.MaxAbs, x.gate)
+			t.Errorf("%s: %s has a relative error of %.3g (largest %.3g), the gate is %g",
+				name, x.name, e.Rel, e.MaxAbs, x.gate)
 		}
 	}
 }

@@ -19,8 +19,8 @@ func (w *Worker) credit(in actors.Envelope, out *actors.Outbox) bool {
 			return true
 		}
 	}
-	out.Note(fmt.Sprintf("rank %d got a credit from rank %d for lane %d tick %d of round %d, where "+
-		"its program sends nothing", w.cfg.Rank, in.Peer, in.Lane, in.Tick, in.Round))
+	out.Note(fmt.Sprintf("rank %d got a credit from rank %d for lane %d tick %d of round %d, "+
+		"where its program sends nothing", w.cfg.Rank, in.Peer, in.Lane, in.Tick, in.Round))
 	w.report(-1, actors.PlanMismatch, out)
 	return false
 }
@@ -28,7 +28,8 @@ func (w *Worker) credit(in actors.Envelope, out *actors.Outbox) bool {
 // headerAgrees compares a block's header with what the program wants at the receive.
 func (w *Worker) headerAgrees(in actors.Envelope, out *actors.Outbox) bool {
 	if in.Op < 0 || int(in.Op) >= len(w.flags) || w.script.headOf[in.Op] < 0 {
-		out.Note(fmt.Sprintf("rank %d got a block for op %d, which is no receive", w.cfg.Rank, in.Op))
+		out.Note(fmt.Sprintf("rank %d got a block for op %d, which is no receive", w.cfg.Rank,
+			in.Op))
 		w.report(-1, actors.Corrupt, out)
 		return false
 	}

@@ -57,8 +57,8 @@ func Compile(h *plan.Header, p *plan.Program, planHash uint64) (*Script, error) 
 		s.laneOf[i], s.headOf[i] = -1, -1
 		for _, d := range p.Deps(i) {
 			if d < 0 || int(d) >= n {
-				return nil, fmt.Errorf("rank %d: op %d waits for op %d, which is not in the program "+
-					"of %d ops", p.Rank, i, d, n)
+				return nil, fmt.Errorf("rank %d: op %d waits for op %d, which is not in the "+
+					"program of %d ops", p.Rank, i, d, n)
 			}
 			s.succ0[d+1]++
 			s.waits[i]++

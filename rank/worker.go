@@ -167,8 +167,8 @@ func (w *Worker) work(now actors.Time, in actors.Envelope, out *actors.Outbox) {
 
 func (w *Worker) keepEarly(in actors.Envelope, out *actors.Outbox) {
 	if len(w.early) == maxEarly {
-		out.Note(fmt.Sprintf("rank %d keeps its limit of %d early credits: rounds of one grant are "+
-			"too many", w.cfg.Rank, maxEarly))
+		out.Note(fmt.Sprintf("rank %d keeps its limit of %d early credits: rounds of one grant "+
+			"are too many", w.cfg.Rank, maxEarly))
 		w.report(-1, actors.Overflow, out)
 		return
 	}

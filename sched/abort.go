@@ -128,8 +128,8 @@ func (s *Scheduler) aborted(now actors.Time, out *actors.Outbox) {
 	}
 }
 
-// judge names the culprit: the rank whose loss began the abort; else whoever did not answer it; else,
-// for a late op, the end of the chain of waits that starts at the rank that reported.
+// judge names the culprit: the rank whose loss began the abort; else whoever did not answer it;
+// else, for a late op, the end of the chain of waits that starts at the rank that reported.
 func (s *Scheduler) judge() verdict {
 	v := s.verdict
 	if v.rank >= 0 && s.members[v.rank].lost {
@@ -197,8 +197,8 @@ func (s *Scheduler) declareDead(now actors.Time, out *actors.Outbox) {
 			continue
 		}
 		m.here, m.lost = false, true
-		out.Note(fmt.Sprintf("rank %d did not answer the abort within %d ms and is declared dead", i,
-			(now-s.deadAt+s.cfg.Deadline)/1e6))
+		out.Note(fmt.Sprintf("rank %d did not answer the abort within %d ms and is declared dead",
+			i, (now-s.deadAt+s.cfg.Deadline)/1e6))
 	}
 	if !waiting {
 		s.aborted(now, out)
@@ -256,7 +256,8 @@ func (s *Scheduler) signOfLife(now actors.Time, out *actors.Outbox) {
 		m := &s.members[i]
 		if m.here && now-m.heard >= s.cfg.Deadline {
 			m.here, m.lost = false, true
-			out.Note(fmt.Sprintf("rank %d gave no sign of life within %d ms", i, s.cfg.Deadline/1e6))
+			out.Note(fmt.Sprintf("rank %d gave no sign of life within %d ms", i,
+				s.cfg.Deadline/1e6))
 			if first < 0 {
 				first = int32(i)
 			}

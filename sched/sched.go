@@ -14,8 +14,8 @@ type Config struct {
 	// Deadline is how long a rank may take to answer when asked something that needs no work, and
 	// how long a running gang may show no progress before ranks are asked for a sign of life.
 	Deadline actors.Time
-	// AbortWait is how long a rank may be silent after an abort; one that answers pings has Deadline
-	// to flush. 0 is a quarter of Deadline.
+	// AbortWait is how long a rank may be silent after an abort; one that answers pings has
+	// Deadline to flush. 0 is a quarter of Deadline.
 	AbortWait actors.Time
 	// Plan is the short hash of the plans of rounds from <= r < to, which every rank must confirm.
 	Plan func(from, to int32) uint64
@@ -42,7 +42,7 @@ const (
 // member is what the scheduler knows of a rank.
 type member struct {
 	incarnation uint64
-	downed      uint64       // the highest incarnation that is gone: word of it may overtake its Hello
+	downed      uint64       // the highest incarnation that is gone; this may overtake its Hello
 	fault       actors.Fault // how it went
 	here        bool         // said Hello and not gone since
 	lost        bool         // gone in the abort at hand, even if a new incarnation has come

@@ -396,7 +396,7 @@ func TestLatticeChecksCanFail(t *testing.T) {
 		{"unknown", "weave/a.go", `import "fmt"`, "package weave is not in the lattice"},
 		{"unknown below", "plan/deep/a.go", `import "fmt"`, "package plan/deep is not in"},
 		{"to unknown", "a.go", own + `weave"`, "that package is not in the lattice"},
-		{"module in pure", "plan/a.go", `import "golang.org/x/sync/errgroup"`, "no third-party"},
+		{"module in pure", "plan/a.go", `import "github.com/spf13/cobra"`, "no third-party"},
 		{"actors outside", "a.go", `import "github.com/asynkron/protoactor-go/actor"`,
 			"replaced in one folder"},
 		{"test module", "sim/a.go", `import "pgregory.net/rapid"`, "serves tests only"},

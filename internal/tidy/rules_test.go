@@ -171,7 +171,6 @@ func outside() []ban {
 			"flags are read by the command; others are given values"},
 		{"L6", "github.com/jedib0t/go-pretty/v6", display},
 		{"L6", "github.com/vbauerster/mpb/v8", display},
-		{"WORLDS, kvloom, L6", "golang.org/x/sync", "goroutines live in worlds and roots"},
 		{"NONE", "pgregory.net/rapid", testsOnly},
 		{"NONE", "go.uber.org/goleak", testsOnly},
 		{"NONE", "github.com/google/go-cmp", testsOnly},
