@@ -35,6 +35,7 @@ type Config struct {
 	Mesh     mesh.Mesh
 	Layout   mesh.Layout
 	Options  plan.Options
+	Ring     ringbus.Ring // inner window, way of dKV, lanes; the zero value is the plain ring
 	Problems []Problem // rounds name one by its index; layers with other masks are other problems
 	// Deadline is how long a rank may wait without progress before the round is aborted; the call
 	// ends at most a quarter of it later. 0 is DefaultDeadline.
@@ -77,7 +78,7 @@ func (c *Config) spec(i int) plan.Spec {
 			Scale: p.Scale, Mask: p.Mask,
 		},
 		Mesh: c.Mesh, Layout: c.Layout, Options: c.Options,
-		Ring: ringbus.Single{}, Heads: headshuffle.AllToAll{},
+		Ring: c.Ring, Heads: headshuffle.AllToAll{},
 	}
 }
 

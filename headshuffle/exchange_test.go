@@ -26,7 +26,7 @@ func newPlan(t testing.TB, m mesh.Mesh, tokens, q, kv int) *groupPlan {
 			QTokens: tokens, KTokens: tokens, QHeads: q, KHeads: kv, Dim: 8, VDim: 4, ElemBytes: 2,
 			AccBytes: 4, Scale: 1, Mask: attn.Causal(tokens, tokens),
 		},
-		Mesh: m, Ring: ringbus.Single{}, Heads: headshuffle.AllToAll{},
+		Mesh: m, Ring: ringbus.Ring{}, Heads: headshuffle.AllToAll{},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	kvloom "github.com/kvloom/kvloom"
 	"github.com/kvloom/kvloom/mesh"
+	"github.com/kvloom/kvloom/ringbus"
 	"github.com/kvloom/kvloom/sim"
 )
 
@@ -76,7 +77,7 @@ type references map[problem]kvloom.Outputs[float64]
 
 func (c references) of(p problem) kvloom.Outputs[float64] {
 	key := p
-	key.mesh, key.layout = mesh.Mesh{}, 0
+	key.mesh, key.layout, key.ring = mesh.Mesh{}, 0, ringbus.Ring{}
 	ref, ok := c[key]
 	if !ok {
 		ref = reference[float64](p)

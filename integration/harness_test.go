@@ -13,6 +13,7 @@ import (
 	"github.com/kvloom/kvloom/mesh"
 	"github.com/kvloom/kvloom/plan"
 	"github.com/kvloom/kvloom/rank"
+	"github.com/kvloom/kvloom/ringbus"
 	"github.com/kvloom/kvloom/sim"
 	"github.com/kvloom/kvloom/transport"
 	"go.uber.org/goleak"
@@ -28,6 +29,7 @@ type problem struct {
 	heads, kvHeads int
 	dim            int
 	full           bool
+	ring           ringbus.Ring
 }
 
 func (p problem) String() string {
@@ -35,8 +37,8 @@ func (p problem) String() string {
 	if p.full {
 		mask = "full"
 	}
-	return fmt.Sprintf("%dx%d %v %v %s S=%d heads=%d/%d D=%d", p.mesh.Head, p.mesh.Ring,
-		p.mesh.Placement, p.layout, mask, p.tokens, p.heads, p.kvHeads, p.dim)
+	return fmt.Sprintf("%dx%d %v %v %v %s S=%d heads=%d/%d D=%d", p.mesh.Head, p.mesh.Ring,
+		p.mesh.Placement, p.layout, p.ring, mask, p.tokens, p.heads, p.kvHeads, p.dim)
 }
 
 func (p problem) mask() attn.Mask {
@@ -55,7 +57,7 @@ func config[T attn.Float](p problem) kvloom.Config {
 		bytes = 8
 	}
 	return kvloom.Config{
-		Mesh: p.mesh, Layout: p.layout,
+		Mesh: p.mesh, Layout: p.layout, Ring: p.ring,
 		Problems: []kvloom.Problem{{
 			Tokens: p.tokens, Heads: p.heads, KVHeads: p.kvHeads, Dim: p.dim, Scale: p.scale(),
 			Mask: p.mask(), ElemBytes: bytes, AccBytes: bytes,

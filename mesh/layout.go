@@ -50,6 +50,21 @@ func (l Layout) Shard(tokens, ring, c int) Set {
 	return append(runs(a0, a1), runs(b0, b1)...)
 }
 
+// Chunk is half i (0 or 1) of ring shard c: the two chunks that travel on lanes of their own. Under
+// zigzag they are chunks c and 2C-1-c.
+func (l Layout) Chunk(tokens, ring, c, i int) Set {
+	if l == Contiguous {
+		lo, hi := CutEven(tokens, ring, c)
+		a, b := CutEven(hi-lo, 2, i)
+		return runs(lo+a, lo+b)
+	}
+	if i == 1 {
+		c = 2*ring - 1 - c
+	}
+	lo, hi := CutEven(tokens, 2*ring, c)
+	return runs(lo, hi)
+}
+
 func runs(lo, hi int) Set {
 	if lo == hi {
 		return nil

@@ -32,6 +32,9 @@ func (b *Builder) ShardSet(t Tensor, c int) SetID {
 	return b.groups[c].q
 }
 
+// LaneSet is a chunk of ring shard c's keys, where chunks travel on lanes of their own.
+func (b *Builder) LaneSet(c, lane int) SetID { return b.groups[c].lanes[lane] }
+
 // HeadsOf is the heads of a tensor that head rank h holds.
 func (b *Builder) HeadsOf(t Tensor, h int) mesh.Heads {
 	q, kv := mesh.SplitHeads(b.Header.QHeads, b.Header.KHeads, b.Mesh.Head, h)

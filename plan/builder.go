@@ -46,11 +46,19 @@ type Pool uint8
 
 // The pools.
 const (
-	PoolPieces  Pool = iota // exchange pieces
-	PoolKV                  // KV blocks on their way round the ring
-	PoolPartial             // this rank's own dKV of one block
-	PoolTravel              // travelling dKV accumulators
-	PoolState               // state, delta, head-sharded gradients
+	PoolPieces      Pool = iota // exchange pieces
+	PoolState                   // state, delta, head-sharded gradients
+	PoolLand                    // chunks of the home block's dKV
+	PoolKV                      // KV blocks on their way inside a window; one pool a lane
+	_                           //
+	PoolOuter                   // KV blocks on their way between windows; one pool a lane
+	_                           //
+	PoolPartial                 // this rank's own dKV of one block; one pool a lane
+	_                           //
+	PoolTravel                  // travelling dKV accumulators; one pool a lane
+	_                           //
+	PoolTravelOuter             // dKV accumulators between windows; one pool a lane
+	_                           //
 	NumPools
 )
 

@@ -75,7 +75,7 @@ func (c *goldenCase) spec() plan.Spec {
 			QTokens: c.tokens, KTokens: c.tokens, QHeads: c.q, KHeads: c.kv, Dim: 4, VDim: 2,
 			ElemBytes: 2, AccBytes: 4, Scale: 0.5, Mask: c.mask(c.tokens, c.tokens),
 		},
-		Mesh: c.mesh, Layout: c.layout, Options: c.opt, Ring: ringbus.Single{},
+		Mesh: c.mesh, Layout: c.layout, Options: c.opt, Ring: ringbus.Ring{},
 		Heads: headshuffle.AllToAll{},
 	}
 }

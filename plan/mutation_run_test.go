@@ -109,7 +109,7 @@ func (s teethSpec) load() (*fixed, error) {
 		},
 		Mesh:   mesh.Mesh{Head: s.head, Ring: s.ring, Placement: s.placement},
 		Layout: s.layout, Options: s.opt,
-		Ring: ringbus.Single{}, Heads: headshuffle.AllToAll{},
+		Ring: ringbus.Ring{}, Heads: headshuffle.AllToAll{},
 	})
 	if err != nil {
 		return nil, err

@@ -10,13 +10,14 @@ import (
 
 // Options are the choices of a plan that change no result. Zero values are the defaults.
 type Options struct {
-	KVSlots  int // ring slots besides the pinned home block; default 2
-	DKVSlots int // travelling dKV slots; default 2
-	Partials int // own dKV partials; default 2
+	KVSlots    int // ring slots besides the pinned home block; default 2
+	OuterSlots int // slots for the start blocks of inner windows; default 2
+	DKVSlots   int // travelling dKV slots; default 2
+	Partials   int // own dKV partials; default 2
 }
 
 func (o Options) withDefaults() Options {
-	for _, n := range []*int{&o.KVSlots, &o.DKVSlots, &o.Partials} {
+	for _, n := range []*int{&o.KVSlots, &o.OuterSlots, &o.DKVSlots, &o.Partials} {
 		if *n == 0 {
 			*n = 2
 		}
@@ -30,7 +31,10 @@ func (o Options) Validate() error {
 		name string
 		n    int
 		min  int
-	}{{"kv slots", o.KVSlots, 2}, {"dkv slots", o.DKVSlots, 2}, {"partials", o.Partials, 1}} {
+	}{
+		{"kv slots", o.KVSlots, 2}, {"outer slots", o.OuterSlots, 2},
+		{"dkv slots", o.DKVSlots, 2}, {"partials", o.Partials, 1},
+	} {
 		if x.n != 0 && (x.n < x.min || x.n > MaxSlots) {
 			return fmt.Errorf("%s %d: use %d to %d (0 is the default, 2)", x.name, x.n, x.min,
 				MaxSlots)
@@ -48,6 +52,10 @@ type RingAxis interface {
 	Forward(b *Builder, q, kv Block) (out Block)
 	// Backward gives the head-sharded gradients of q, and of the home KV block.
 	Backward(b *Builder, q, kv, out, do, delta Block) (dq, dkv Block)
+	// Validate refuses a mesh that the axis cannot serve.
+	Validate(m mesh.Mesh) error
+	// LaneCount is 2 when the two chunks of a shard travel apart.
+	LaneCount() int
 	String() string
 }
 
@@ -82,6 +90,7 @@ type Plan struct {
 type group struct {
 	q, k       SetID   // the shard
 	qRun, kRun []SetID // its runs, by head rank
+	lanes      []SetID // its chunks of keys, where they travel apart
 }
 
 // New checks a spec and makes its plan.
@@ -89,6 +98,7 @@ func New(spec Spec) (*Plan, error) {
 	spec.Options = spec.Options.withDefaults()
 	checks := []error{
 		spec.Shape.Validate(), spec.Mesh.Validate(), spec.Options.Validate(),
+		spec.Ring.Validate(spec.Mesh),
 	}
 	for _, err := range checks {
 		if err != nil {
@@ -126,10 +136,18 @@ func (p *Plan) fillSets() {
 		return id
 	}
 	h.HomeQ, h.HomeK = make([]SetID, h.Ranks), make([]SetID, h.Ranks)
+	lanes := p.spec.Ring.LaneCount()
+	if lanes == 1 {
+		lanes = 0 // the shard itself travels
+	}
 	for c := range m.Ring {
 		g := group{
 			q: intern(p.spec.Layout.Shard(s.QTokens, m.Ring, c), fmt.Sprintf("c%d", c)),
 			k: intern(p.spec.Layout.Shard(s.KTokens, m.Ring, c), fmt.Sprintf("k%d", c)),
+		}
+		for i := range lanes {
+			chunk := p.spec.Layout.Chunk(s.KTokens, m.Ring, c, i)
+			g.lanes = append(g.lanes, intern(chunk, fmt.Sprintf("k%d%c", c, 'a'+i)))
 		}
 		for i := range m.Head {
 			at := mesh.Coord{H: i, C: c}

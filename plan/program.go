@@ -98,8 +98,13 @@ const (
 	LaneDKV                  // dKV accumulators round the ring
 	LanePieces               // exchange pieces of KV and DKV
 	LanePiecesQ              // exchange pieces of Q, Out, DO and DQ
+	laneKV2                  // the second chunk's LaneKV
+	laneDKV2                 // the second chunk's LaneDKV
 	NumLanes
 )
+
+// LaneStep is from a chunk's ring lane to that of the next chunk, where they travel apart.
+const LaneStep = laneKV2 - LaneKV
 
 // SetID names a token set in the plan's table; set 0 is always the empty set.
 type SetID int32

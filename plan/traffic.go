@@ -21,11 +21,11 @@ func (c Class) String() string {
 // ClassOf is the class of a transfer on a lane in a pass.
 func ClassOf(pass Pass, lane int32) Class {
 	switch {
-	case lane == LaneDKV:
+	case lane == LaneDKV || lane == laneDKV2:
 		return DKVHops
-	case lane == LaneKV && pass == Backward:
+	case (lane == LaneKV || lane == laneKV2) && pass == Backward:
 		return KVBackward
-	case lane == LaneKV:
+	case lane == LaneKV || lane == laneKV2:
 		return KVForward
 	case pass == Backward:
 		return A2ABackward

@@ -73,8 +73,8 @@ func pairBreakages() []breakage {
 			[]string{"rank 0 op 2 send", "itself"}},
 		{"peer beyond", at(fw, 0, 2, func(e *edit) { e.op.Peer = 2 }), "pairing", 0, 2,
 			[]string{"peer 2: ranks are 0 to 1"}},
-		{"lane beyond", at(fw, 0, 2, func(e *edit) { e.op.Lane = 4 }), "pairing", 0, 2,
-			[]string{"lane 4: lanes are 0 to 3"}},
+		{"lane beyond", at(fw, 0, 2, func(e *edit) { e.op.Lane = NumLanes }), "pairing", 0, 2,
+			[]string{"lane 6: lanes are 0 to 5"}},
 	}
 }
 

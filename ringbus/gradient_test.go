@@ -34,12 +34,12 @@ func (r *ringPlan) checkGradients(t *rapid.T, p *plan.Program) {
 	came, sent := byTick(p, plan.Recv, plan.LaneDKV), byTick(p, plan.Send, plan.LaneDKV)
 	sums, parts := byTick(p, plan.Accumulate, 0), byTick(p, plan.AttendBackward, 0)
 	for step := range n {
-		j, tick := r.blockAt(c, step), first+2*int32(step)
+		j, tick := r.blockAt(c, step), first+4*int32(step)
 		own := r.meets(c, j)
 		begun := r.begunBefore(j, step)
-		in, hasIn := came[tick+1]
-		sum, hasSum := sums[tick+1]
-		out, hasOut := sent[tick+3]
+		in, hasIn := came[tick+2]
+		sum, hasSum := sums[tick+2]
+		out, hasOut := sent[tick+6]
 		part, hasPart := parts[tick]
 		want := [4]bool{begun, own && begun, own || begun, own}
 		if n == 1 {
@@ -56,7 +56,7 @@ func (r *ringPlan) checkGradients(t *rapid.T, p *plan.Program) {
 			t.Fatalf("rank %d step %d: %s sends what is not there", p.Rank, step, r.name(p, out))
 		}
 	}
-	_, home := came[first+2*int32(n)+1]
+	_, home := came[first+4*int32(n)+2]
 	if want := n > 1 && r.begunBefore(c, n); home != want {
 		t.Fatalf("rank %d: its own dKV comes home: %v, want %v", p.Rank, home, want)
 	}

@@ -29,7 +29,7 @@ func newPlan(t testing.TB, m mesh.Mesh, l mesh.Layout, tokens, q, kv int, mask a
 			QTokens: tokens, KTokens: tokens, QHeads: q, KHeads: kv, Dim: 8, VDim: 8, ElemBytes: 4,
 			AccBytes: 4, Scale: 1, Mask: mask,
 		},
-		Mesh: m, Layout: l, Options: opt, Ring: ringbus.Single{}, Heads: headshuffle.AllToAll{},
+		Mesh: m, Layout: l, Options: opt, Ring: ringbus.Ring{}, Heads: headshuffle.AllToAll{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestBlockAtStep(t *testing.T) {
 		for pass := range r.progs {
 			for g, p := range r.progs[pass] {
 				c := r.spec.Mesh.Coord(g).C
-				first, stride := firstTick(p, r.spec.Mesh.Head), int32(1+pass)
+				first, stride := firstTick(p, r.spec.Mesh.Head), int32(4)
 				met := make([]int, n)
 				for _, i := range ops(p, attends(p.Pass), 0) {
 					step := int((p.Ops[i].Tick - first) / stride)

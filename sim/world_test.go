@@ -67,7 +67,7 @@ func spec(m mesh.Mesh, tokens int) plan.Spec {
 			QTokens: tokens, KTokens: tokens, QHeads: 8, KHeads: 8, Dim: 8, VDim: 8, ElemBytes: 4,
 			AccBytes: 4, Scale: 1, Mask: attn.Causal(tokens, tokens),
 		},
-		Mesh: m, Ring: ringbus.Single{}, Heads: headshuffle.AllToAll{},
+		Mesh: m, Ring: ringbus.Ring{}, Heads: headshuffle.AllToAll{},
 	}
 }
 

@@ -88,7 +88,7 @@ func newGang(t testing.TB, m mesh.Mesh, deadline, pace time.Duration) *gang {
 			QTokens: 97, KTokens: 97, QHeads: 4, KHeads: 2, Dim: 8, VDim: 8, ElemBytes: 4,
 			AccBytes: 4, Scale: 0.25, Mask: attn.Causal(97, 97),
 		},
-		Mesh: m, Ring: ringbus.Single{}, Heads: headshuffle.AllToAll{},
+		Mesh: m, Ring: ringbus.Ring{}, Heads: headshuffle.AllToAll{},
 	})
 	if err != nil {
 		t.Fatal(err)

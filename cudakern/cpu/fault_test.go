@@ -203,7 +203,7 @@ func TestFaultsOfHops(t *testing.T) {
 		wantFault(t, s.Post(1, 0, 3), "op 3 is not in the program of 3 ops")
 		wantFault(t, s.Post(2, 0, 3), "rank 2: this process has ranks 0 to 1")
 		try(s.Do(0, 0, 0), s.Post(1, 0, 0))
-		wantFault(t, hop(2, 0), "links move whole blocks")
+		wantFault(t, hop(2, 0), "accumulators move whole")
 		n, err := s.Hop(0, 1, 0, 1, 0)
 		try(err)
 		if n != 4*4*2*8 {

@@ -70,14 +70,14 @@ func (s *Store[T]) Hop(src, dst, round, sendOp, recvOp int32) (int64, error) {
 		s.arena.Free(parcel.block)
 		return 0, err
 	}
-	return int64(parcel.frame.elems()) * elemBytes[T](), nil
+	return int64(parcel.region.elems()) * elemBytes[T](), nil
 }
 
-// parcel is a block on its way; it is a holder of its own.
+// parcel is a block on its way, or a region of it; it is a holder of its own.
 type parcel[T attn.Float] struct {
 	block cudakern.Handle
-	data  []T
-	frame frame
+	view[T]
+	part bool // only the region goes
 }
 
 // pick takes a block from src's slot.
@@ -93,8 +93,12 @@ func (s *Store[T]) pick(src, round, op int32) (parcel[T], error) {
 	}
 	a := &m.now.Program.Args(int(op))[0]
 	v, sl, err := m.held(a)
-	if err == nil && !v.frame.same(&v.region) {
-		err = fmt.Errorf("slot %d holds %v, %v was to be there: links move whole blocks", a.Slot,
+	part := err == nil && !v.frame.same(&v.region)
+	if part && !inside(v.region.set, v.set, v.region.set) {
+		err = fmt.Errorf("slot %d holds %v, %v was to be there", a.Slot, v.frame, v.region)
+	}
+	if part && a.Access == plan.HandOn {
+		err = fmt.Errorf("slot %d holds %v, %v was to be there: accumulators move whole", a.Slot,
 			v.frame, v.region)
 	}
 	if err == nil && a.Tensor.Linear() && s.arena.Holders(sl.block) > 1 {
@@ -104,7 +108,7 @@ func (s *Store[T]) pick(src, round, op int32) (parcel[T], error) {
 	if err != nil {
 		return parcel[T]{}, faultOf(src, round, m.now, op, err)
 	}
-	out := parcel[T]{block: sl.block, data: sl.data, frame: v.frame}
+	out := parcel[T]{block: sl.block, view: v, part: part}
 	if a.Access == plan.HandOn {
 		m.used.add(-bytesOf(sl.data))
 		*sl = slot[T]{}
@@ -129,18 +133,22 @@ func (s *Store[T]) drop(dst, round, op int32, in *parcel[T]) error {
 	switch {
 	case sl.posted != op+1:
 		err = fmt.Errorf("a block came before the receive was posted")
-	case !f.same(&in.frame):
-		err = fmt.Errorf("%v came, %v was to come", in.frame, f)
+	case !f.same(&in.region):
+		err = fmt.Errorf("%v came, %v was to come", in.region, f)
 	}
 	if err != nil {
 		return faultOf(dst, round, m.now, op, err)
 	}
 	// Out may lie in the larger block of the state that it was made of, to which dst has no right.
-	if n := f.elems(); s.opt.Copy || len(in.data) > n {
+	if n := f.elems(); s.opt.Copy || in.part || len(in.data) > n {
 		if err := s.fit(m, sl, n); err != nil {
 			return faultOf(dst, round, m.now, op, err)
 		}
-		copy(sl.data, in.data)
+		if in.part {
+			place(&view[T]{data: sl.data, frame: f, region: f}, &in.view, 0, f.rows)
+		} else {
+			copy(sl.data, in.data)
+		}
 		if s.opt.Poison && s.arena.Holders(in.block) == 1 {
 			poison(in.data)
 		}

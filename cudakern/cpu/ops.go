@@ -142,11 +142,17 @@ func (j *Job[T]) setBlock(q, kv *view[T]) {
 		return
 	}
 	h := j.what.Header
+	arrays, ok := kv.cut()
+	if !ok {
+		j.fail("slot %d holds %v, %v was to be there: attention takes consecutive rows with all "+
+			"heads", j.args[1].Slot, kv.frame, kv.region)
+		return
+	}
 	j.block = attn.Block[T]{
-		QSpans: q.set, KSpans: kv.set, QHeads: q.heads.Len(), KHeads: kv.heads.Len(),
+		QSpans: q.set, KSpans: kv.region.set, QHeads: q.heads.Len(), KHeads: kv.heads.Len(),
 		QHead0: int(q.heads.Lo), KHead0: int(kv.heads.Lo), Group: h.QHeads / h.KHeads,
 		D: h.Dim, DV: h.VDim, Scale: h.Scale, Mask: h.Mask,
-		Q: q.part(0), K: kv.part(0), V: kv.part(1),
+		Q: q.part(0), K: arrays[0], V: arrays[1],
 	}
 	if err := j.block.Validate(); err != nil {
 		j.fail("%w", err)
@@ -154,7 +160,7 @@ func (j *Job[T]) setBlock(q, kv *view[T]) {
 }
 
 func (j *Job[T]) beginAttend() int {
-	q, kv, st := j.whole(0, plan.Q), j.whole(1, plan.KV), j.adder(2, plan.State)
+	q, kv, st := j.whole(0, plan.Q), j.region(1, plan.KV), j.adder(2, plan.State)
 	j.alike(0, 2)
 	j.setBlock(&q, &kv)
 	if j.err != nil {
@@ -176,7 +182,7 @@ func (j *Job[T]) attend(task int, scratch *Scratch) {
 }
 
 func (j *Job[T]) beginAttendBackward() int {
-	q, kv, do := j.whole(0, plan.Q), j.whole(1, plan.KV), j.whole(2, plan.DO)
+	q, kv, do := j.whole(0, plan.Q), j.region(1, plan.KV), j.whole(2, plan.DO)
 	out, delta, dq := j.whole(3, plan.Out), j.whole(4, plan.Delta), j.adder(5, plan.DQ)
 	j.fresh(6, plan.DKV)
 	j.alike(0, 2, 3, 4, 5)

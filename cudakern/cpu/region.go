@@ -112,6 +112,21 @@ func (w *walk) next() bool {
 	return true
 }
 
+// runOf is the row of set at which the tokens of region lie, one after the other; ok says that they
+// do.
+func runOf(region, set mesh.Set) (row int, ok bool) {
+	w := newWalk(region, set, region)
+	for first := true; w.next(); first = false {
+		if first {
+			row = w.a - w.b
+		}
+		if w.a-w.b != row {
+			return 0, false
+		}
+	}
+	return row, !w.lost
+}
+
 // inside reports whether all tokens of a region are in both blocks.
 func inside(region, from, to mesh.Set) bool {
 	w := newWalk(region, from, to)

@@ -224,6 +224,20 @@ type view[T attn.Float] struct {
 	region frame
 }
 
+// cut is the view of the region alone, when that is consecutive rows of the block with all heads:
+// its arrays are then slices of the block's, from row row on.
+func (v *view[T]) cut() (arrays [3][]T, ok bool) {
+	row, ok := runOf(v.region.set, v.set)
+	if !ok || v.region.heads != v.heads {
+		return arrays, false
+	}
+	for p, w := range v.widths() {
+		n := v.heads.Len() * w
+		arrays[p] = v.part(p)[row*n : (row+v.region.rows)*n]
+	}
+	return arrays, true
+}
+
 // part is array p of the block.
 func (v *view[T]) part(p int) []T {
 	w, n := v.widths(), v.items()

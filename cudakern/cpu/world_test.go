@@ -74,7 +74,7 @@ func newBook(t testing.TB, p *problem, m mesh.Mesh, layout mesh.Layout, bytes in
 			QTokens: p.QTokens, KTokens: p.KTokens, QHeads: p.QHeads, KHeads: p.KHeads, Dim: p.D,
 			VDim: p.DV, ElemBytes: bytes, AccBytes: bytes, Scale: p.Scale, Mask: p.Mask,
 		},
-		Mesh: m, Layout: layout, Ring: ringbus.Single{}, Heads: headshuffle.AllToAll{},
+		Mesh: m, Layout: layout, Ring: ringbus.Ring{}, Heads: headshuffle.AllToAll{},
 	})
 	if err != nil {
 		t.Fatal(err)
