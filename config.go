@@ -36,7 +36,7 @@ type Config struct {
 	Layout   mesh.Layout
 	Options  plan.Options
 	Ring     ringbus.Ring // inner window, way of dKV, lanes; the zero value is the plain ring
-	Problems []Problem // rounds name one by its index; layers with other masks are other problems
+	Problems []Problem    // that Run names by index; more can come with Session.Attention
 	// Deadline is how long a rank may wait without progress before the round is aborted; the call
 	// ends at most a quarter of it later. 0 is DefaultDeadline.
 	Deadline time.Duration
@@ -106,8 +106,8 @@ func (c Config) withDefaults() Config {
 
 func (c *Config) validate() error {
 	switch {
-	case len(c.Problems) == 0:
-		return fmt.Errorf("kvloom: Config.Problems is empty: give at least one problem")
+	case c.Mesh.Validate() != nil:
+		return fmt.Errorf("kvloom: %w", c.Mesh.Validate())
 	case c.Deadline < time.Millisecond:
 		return fmt.Errorf("kvloom: deadline %v is below the limit of 1ms", c.Deadline)
 	case c.Window < 1 || c.Window > math.MaxInt16:

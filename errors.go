@@ -1,6 +1,7 @@
 package kvloom
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -15,6 +16,37 @@ type Error struct {
 	Op    string // the op that the reporter waited at, as plan text
 	Round int
 	Notes []string // what the actors had to say, one line each
+}
+
+// What an *Error, or an error of a State, can be matched with by errors.Is.
+var (
+	ErrPeerLost = errors.New("kvloom: a rank is gone or silent")
+	ErrTimeout  = errors.New("kvloom: an op is late")
+	ErrAborted  = errors.New("kvloom: the caller gave up")
+	ErrCorrupt  = errors.New("kvloom: a block or a plan disagrees")
+	ErrDevice   = errors.New("kvloom: a device or a link failed")
+	ErrLimit    = errors.New("kvloom: a limit was reached")
+	// ErrEpoch says that a state has no forward pass to go back from.
+	ErrEpoch = errors.New("kvloom: the state has no forward pass in this epoch")
+)
+
+// Is matches the sentinel of the error's kind.
+func (e *Error) Is(target error) bool {
+	switch e.Kind {
+	case PeerLost:
+		return target == ErrPeerLost
+	case Timeout:
+		return target == ErrTimeout
+	case Aborted:
+		return target == ErrAborted
+	case Corrupt:
+		return target == ErrCorrupt
+	case Device:
+		return target == ErrDevice
+	case Limit:
+		return target == ErrLimit
+	}
+	return false
 }
 
 // Kind is the kind of a failure, as the command line's JSON spells it.

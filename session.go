@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"unsafe"
 
 	"github.com/kvloom/kvloom/actors"
 	"github.com/kvloom/kvloom/actors/live"
@@ -46,6 +48,7 @@ type Session[T attn.Float] struct {
 	mu     sync.Mutex // one Run, Load or Close at a time
 	closed bool
 	broken error // the scheduler is gone
+	states states
 }
 
 // Open checks the plans of all problems, starts the actors and returns when they run.
@@ -54,6 +57,7 @@ func Open[T attn.Float](ctx context.Context, cfg Config) (*Session[T], error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg.Problems = slices.Clone(cfg.Problems)
 	s := &Session[T]{cfg: cfg, book: &book{}, owner: newOwner(cfg.Mesh.Ranks(), cfg.Progress)}
 	for i := range cfg.Problems {
 		if err := ctx.Err(); err != nil {
@@ -69,8 +73,15 @@ func Open[T attn.Float](ctx context.Context, cfg Config) (*Session[T], error) {
 	return s, nil
 }
 
-// compile builds, verifies and readies the plan of a problem.
+// compile builds, verifies and readies the plan of a problem. Widths left out are those of T.
 func (s *Session[T]) compile(i int) error {
+	p0 := &s.cfg.Problems[i]
+	if p0.ElemBytes == 0 {
+		p0.ElemBytes = int(unsafe.Sizeof(T(0)))
+	}
+	if p0.AccBytes == 0 {
+		p0.AccBytes = p0.ElemBytes
+	}
 	p, err := s.cfg.Plan(i)
 	if err != nil {
 		return err

@@ -16,9 +16,29 @@ type Inputs[T attn.Float] struct{ Q, K, V, DO []T }
 // and after a backward pass DQ, DK, DV in the shapes of Q, K, V.
 type Outputs[T attn.Float] struct{ Out, LSE, DQ, DK, DV []T }
 
-// take copies the rows of a set out of a tensor of width elements a token.
-func take[T attn.Float](src []T, set mesh.Set, width int) []T {
-	out := make([]T, 0, set.Len()*width)
+// Shard is the tokens of one sequence that a rank is at home with, in the order of its rows: the
+// same for q, dO, out, lse and dq, and for any per-token array of the embedder's own (ids, labels,
+// rotary tables).
+type Shard struct {
+	Rank int
+	Set  mesh.Set
+}
+
+// Len is the number of tokens; it may be 0.
+func (s Shard) Len() int { return s.Set.Len() }
+
+// Positions are the tokens' global positions, in row order.
+func (s Shard) Positions() []int { return s.Set.Positions() }
+
+// Take copies the shard's rows out of a per-token array in token order, width elements a token.
+func Take[E any](s Shard, src []E, width int) []E { return take(src, s.Set, width) }
+
+// Put copies the shard's rows to their places in a per-token array in token order: the inverse of
+// Take. Over all ranks every token is put once.
+func Put[E any](s Shard, dst, rows []E, width int) { put(dst, rows, s.Set, width) }
+
+func take[E any](src []E, set mesh.Set, width int) []E {
+	out := make([]E, 0, set.Len()*width)
 	for _, p := range set {
 		for i := range p.Count {
 			at := p.At(i) * width
@@ -28,8 +48,7 @@ func take[T attn.Float](src []T, set mesh.Set, width int) []T {
 	return out
 }
 
-// put is the inverse of take.
-func put[T attn.Float](dst, rows []T, set mesh.Set, width int) {
+func put[E any](dst, rows []E, set mesh.Set, width int) {
 	for _, p := range set {
 		for i := range p.Count {
 			at := p.At(i) * width

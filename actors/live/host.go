@@ -210,6 +210,13 @@ func (h *Host) seat(a actors.Addr) *seat {
 	return grown[a.Rank]
 }
 
+// Grow raises the limit of an actor's mailbox, for a plan that needs more; it never lowers it.
+func (h *Host) Grow(addr actors.Addr, mailbox int) {
+	if c := h.find(addr); c != nil {
+		c.box.grow(mailbox)
+	}
+}
+
 // Kill ends an actor after the step that it is in. Down says so to the scheduler.
 func (h *Host) Kill(addr actors.Addr, why string) error {
 	c := h.find(addr)

@@ -95,6 +95,13 @@ func (m *mailbox) post(e *actors.Envelope) verdict {
 	return posted
 }
 
+// grow raises the limit of the normal lane; it never lowers it.
+func (m *mailbox) grow(limit int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = max(m.limit, limit)
+}
+
 // wakeAndUnlock ends a change of the box: it starts a goroutine to drain it, unless one does.
 func (m *mailbox) wakeAndUnlock() {
 	start := m.started && !m.running
