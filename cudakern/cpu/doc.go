@@ -36,7 +36,7 @@
 //     block that should be gone may still be read; Options.Copy with Options.Poison shows that.
 //  4. A block is never larger than its slot. Out stays in the block of the state that it was made
 //     of: out lies where acc was and lse where m was.
-//  5. Peak counts slots where they are claimed and equals plan.PeakBytes.
+//  5. Peak counts memory where it is taken, and equals plan.PeakBytes.
 //  6. Results do not depend on workers, interleaving, Copy or Poison: tasks are cut by shapes, and
 //     sums go in the order of the plan.
 //  7. In the steady state nothing is allocated on the way of an op, and no map is looked up.

@@ -266,18 +266,17 @@ func (m *mixedBook) Round(rank, round int32) (cpu.Round, bool) {
 	return m[round%2].Round(rank, round)
 }
 
-func TestMemoryLimitNamesTheOp(t *testing.T) {
+func TestMemoryLimitNamesTheSlot(t *testing.T) {
 	b := &book{handHeader(), [2][]*plan.Program{{hand(
 		do(plan.Zero, arg(plan.Write, plan.DQ, whole, 0, 4, 0)),
-		do(plan.Zero, arg(plan.Write, plan.DQ, whole, 0, 4, 1)),
 	)}}}
 	s := cpu.New[float64](b, 1, cpu.Options{Arena: cpu.NewArena(0, 1000)})
 	defer s.Close()
-	if err := s.Do(0, 0, 0); err != nil {
-		t.Fatal(err)
+	wantFault(t, s.Do(0, 0, 0), "rank 0, round 0: slot 0 of 4096 bytes",
+		"memory limit of 1000 bytes")
+	if now, _ := s.Used(0); now != 0 {
+		t.Errorf("%d bytes are held after a round that did not begin", now)
 	}
-	wantFault(t, s.Do(0, 0, 1), "op 1 zero wdq", "memory limit of 1000 bytes", "512 are held",
-		"512 more")
 }
 
 // TestLargerThanTheSlot refuses a block that the slot has no right to.
@@ -289,19 +288,21 @@ func TestLargerThanTheSlot(t *testing.T) {
 	wantFault(t, s.Do(0, 0, 0), "has 512 bytes, slot 0 has room for 511")
 }
 
-// TestSmallerBlockInALargerSlot counts what a slot holds when its next life needs less.
-func TestSmallerBlockInALargerSlot(t *testing.T) {
-	s := cpu.New[float64](&book{handHeader(), [2][]*plan.Program{{hand(
+// TestSlotsAreTakenAtTheStart: a rank holds its slots' memory from the first op of a round on,
+// whatever its ops need of it.
+func TestSlotsAreTakenAtTheStart(t *testing.T) {
+	p := hand(
 		do(plan.Zero, arg(plan.Write, plan.DQ, whole, 0, 4, 0)),
 		do(plan.Zero, arg(plan.Write, plan.DQ, front, 0, 4, 0)),
-	)}}}, 1, cpu.Options{})
+	)
+	s := cpu.New[float64](&book{handHeader(), [2][]*plan.Program{{p}}}, 1, cpu.Options{})
 	defer s.Close()
-	for op, want := range []int64{512, 256} {
-		if err := s.Do(0, 0, int32(op)); err != nil {
+	for op := range int32(2) {
+		if err := s.Do(0, 0, op); err != nil {
 			t.Fatal(err)
 		}
-		if now, peak := s.Used(0); now != want || peak != 512 {
-			t.Errorf("op %d: %d bytes used, at most %d; want %d and 512", op, now, peak, want)
+		if now, peak := s.Used(0); now != p.PeakBytes() || peak != now {
+			t.Errorf("op %d: %d bytes used, at most %d; want %d", op, now, peak, p.PeakBytes())
 		}
 	}
 }
@@ -328,8 +329,9 @@ func TestOutTravelsWithoutItsState(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if now, _ := s.Used(1); n != 4*4*3*8 || now != n {
-		t.Errorf("%d bytes came and %d are used, want %d", n, now, 4*4*3*8)
+	if now, peak := s.Used(1); n != 4*4*3*8 || now > peak || peak != receiver.PeakBytes() {
+		t.Errorf("%d bytes came, %d are used, at most %d; want %d and %d", n, now, peak, 4*4*3*8,
+			receiver.PeakBytes())
 	}
 }
 

@@ -27,7 +27,6 @@ func (s *Store[T]) Post(rank, round, op int32) error {
 	}
 	sl.live, sl.posted = false, op+1
 	if !s.opt.Copy {
-		s.vacate(m, sl)
 		return nil
 	}
 	if err := s.fit(m, sl, f.elems()); err != nil {
@@ -110,8 +109,8 @@ func (s *Store[T]) pick(src, round, op int32) (parcel[T], error) {
 	}
 	out := parcel[T]{block: sl.block, view: v, part: part}
 	if a.Access == plan.HandOn {
-		m.used.add(-bytesOf(sl.data))
-		*sl = slot[T]{}
+		m.used.add(-sl.held)
+		*sl = slot[T]{right: sl.right}
 	} else {
 		s.arena.Share(sl.block)
 	}
@@ -140,7 +139,7 @@ func (s *Store[T]) drop(dst, round, op int32, in *parcel[T]) error {
 		return faultOf(dst, round, m.now, op, err)
 	}
 	// Out may lie in the larger block of the state that it was made of, to which dst has no right.
-	if n := f.elems(); s.opt.Copy || in.part || len(in.data) > n {
+	if n := f.elems(); s.opt.Copy || in.part {
 		if err := s.fit(m, sl, n); err != nil {
 			return faultOf(dst, round, m.now, op, err)
 		}
@@ -154,7 +153,7 @@ func (s *Store[T]) drop(dst, round, op int32, in *parcel[T]) error {
 		}
 		s.arena.Free(in.block)
 	} else {
-		s.fill(m, sl, in.block)
+		s.fill(m, sl, in.block, n)
 	}
 	sl.posted, sl.live, sl.frame = 0, true, f
 	return nil

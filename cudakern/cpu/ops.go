@@ -66,13 +66,17 @@ func (j *Job[T]) run(task, lo, hi int, scratch *Scratch) {
 	}
 }
 
-// beginMove readies pack and unpack: regions of blocks go to their places in a block of their own.
+// beginMove readies pack and unpack: regions of blocks go to their places in a block of their own, or
+// the parts of all contributors are summed into one.
 func (j *Job[T]) beginMove() int {
 	last := len(j.args) - 1
-	t := j.args[last].Tensor
+	t, from := j.args[last].Tensor, j.args[last].Tensor
+	if j.summing() {
+		from = plan.Vec
+	}
 	elems := 0
 	for i := range last {
-		v := j.region(i, t)
+		v := j.region(i, from)
 		if j.err != nil {
 			return 0
 		}
@@ -83,21 +87,35 @@ func (j *Job[T]) beginMove() int {
 	if j.err != nil {
 		return 0
 	}
+	heads, most := j.dst.heads, j.dst.elems()
+	if j.summing() {
+		heads = j.what.Header.AllHeads(plan.Vec)
+		most *= heads.Len()
+	}
 	for i := range j.sources {
 		v := &j.sources[i]
-		if !v.region.heads.Within(j.dst.heads) || !inside(v.region.set, v.set, j.dst.set) {
+		if !v.region.heads.Within(heads) || !inside(v.region.set, v.set, j.dst.set) {
 			j.fail("slot %d holds %v, of which %v was to go to %v", j.args[i].Slot, v.frame,
 				v.region, j.dst.frame)
 		}
 	}
-	if n := j.dst.elems(); elems < n || (elems > n && t != plan.DKV) {
-		j.fail("its sources have %d values together, %v has %d", elems, j.dst.frame, n)
+	if elems < most || (elems > most && t != plan.DKV) {
+		j.fail("its sources have %d values together, %v has %d", elems, j.dst.frame, most)
 	}
 	return j.cut(j.dst.rows, j.dst.elems()/j.dst.rows)
 }
 
+// summing tells whether the unpack at hand adds the parts of contributors.
+func (j *Job[T]) summing() bool {
+	return j.args[len(j.args)-1].Tensor == plan.Sum && j.args[0].Tensor == plan.Vec
+}
+
 // move does rows [lo,hi) of the block that is made.
 func (j *Job[T]) move(lo, hi int) {
+	if j.summing() {
+		sum(&j.dst, j.sources, lo, hi)
+		return
+	}
 	if len(j.sources) > 1 && j.dst.tensor == plan.DKV {
 		gather(&j.dst, j.sources, lo, hi)
 		return

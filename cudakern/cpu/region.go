@@ -188,6 +188,41 @@ func gather[T attn.Float](dst *view[T], sources []view[T], lo, hi int) {
 	}
 }
 
+// sum adds sources of contributors (heads) into dst, which has one head, as far as that is rows
+// [lo,hi): in the order of the sources and their heads; head 0 sets a row and the others are added.
+func sum[T attn.Float](dst *view[T], sources []view[T], lo, hi int) {
+	for i := range sources {
+		v := &sources[i]
+		heads := v.heads.Len()
+		for h := v.region.heads.Lo; h < v.region.heads.Hi; h++ {
+			for at := newWalk(v.region.set, v.set, dst.set); at.next(); {
+				a, b, n := at.clip(lo, hi)
+				if n > 0 {
+					sumRun(dst.data[b:b+n], v.data[a*heads+int(h-v.heads.Lo):], heads, h == 0)
+				}
+			}
+		}
+	}
+}
+
+// sumRun sets to, or adds to it, every stride-th of from.
+func sumRun[T attn.Float](to, from []T, stride int, set bool) {
+	switch {
+	case set:
+		for i := range to {
+			to[i] = from[i*stride]
+		}
+	case stride == 1:
+		for i, x := range from[:len(to)] {
+			to[i] += x
+		}
+	default:
+		for i := range to {
+			to[i] += from[i*stride]
+		}
+	}
+}
+
 // gatherRow sets or adds the heads of row b of dst that source i has.
 func gatherRow[T attn.Float](to, from []T, dst *view[T], sources []view[T], i, b, w int) {
 	v := &sources[i]

@@ -38,7 +38,7 @@ func (f *frame) widths() [3]int {
 	case plan.DO:
 		return [3]int{dv}
 	}
-	return [3]int{1} // plan.Delta
+	return [3]int{1} // plan.Delta, plan.Vec, plan.Sum
 }
 
 // items is the rows of all heads.
@@ -95,12 +95,11 @@ func (s *Store[T]) enter(m *rankMem[T], round int32) error {
 				p.Role, b.State, err)
 		}
 	}
-	m.claim(round, b, ses)
-	return nil
+	return s.claim(m, round, b, ses)
 }
 
-// claim counts the slots of a round.
-func (m *rankMem[T]) claim(round int32, b Round, ses *session[T]) {
+// claim takes the slots of a round.
+func (s *Store[T]) claim(m *rankMem[T], round int32, b Round, ses *session[T]) error {
 	slots := b.Program.Slots
 	if n := len(slots); cap(m.scratch) < n {
 		m.scratch = make([]slot[T], n)
@@ -109,16 +108,18 @@ func (m *rankMem[T]) claim(round int32, b Round, ses *session[T]) {
 	}
 	m.entered, m.number, m.now, m.session = true, round, b, ses
 	m.claims++
-	total := int64(0)
 	for i := range slots {
-		if p := &slots[i]; p.Role == plan.Scratch {
-			m.claimed += p.Bytes
-		} else if more := p.Bytes - ses.rights[p.Role]; more > 0 {
-			ses.rights[p.Role] += more
-			total += more
+		sl, p := &m.scratch[i], &slots[i]
+		if p.Role != plan.Scratch {
+			sl = &ses.slots[p.Role]
+		}
+		if err := s.reserve(m, sl, p.Bytes); err != nil {
+			s.leave(m)
+			return fmt.Errorf("rank %d, round %d: slot %d of %d bytes: %w", m.rank, round, i, p.Bytes,
+				err)
 		}
 	}
-	m.rights.add(total + m.claimed)
+	return nil
 }
 
 // leave gives up the scratch slots of the round at hand.
@@ -127,11 +128,10 @@ func (s *Store[T]) leave(m *rankMem[T]) {
 		return
 	}
 	for i := range m.scratch {
+		m.scratch[i].posted, m.scratch[i].right = 0, 0
 		s.vacate(m, &m.scratch[i])
-		m.scratch[i].posted = 0
 	}
-	m.rights.add(-m.claimed)
-	m.entered, m.claimed, m.session, m.now = false, 0, nil, Round{}
+	m.entered, m.session, m.now = false, nil, Round{}
 }
 
 // begin readies a session's slot for a round: what lives in must be there; what does not is no

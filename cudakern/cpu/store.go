@@ -93,26 +93,25 @@ type rankMem[T attn.Float] struct {
 	now     Round
 	claims  uint64 // rounds entered so far
 	scratch []slot[T]
-	claimed int64 // bytes of the scratch slots at hand
 	session *session[T]
 
 	sessions []*session[T]
 	spare    []*session[T]
-	rights   meter // bytes of the slots that are claimed
 	used     meter // bytes of the blocks in slots
 }
 
 // session is the blocks with a role of one layer and one micro-batch.
 type session[T attn.Float] struct {
-	state  int32
-	slots  [plan.NumRoles]slot[T]
-	rights [plan.NumRoles]int64
+	state int32
+	slots [plan.NumRoles]slot[T]
 }
 
 // slot holds at most one block. The block may be shared with slots of other ranks.
 type slot[T attn.Float] struct {
 	block cudakern.Handle
-	data  []T // all of the block; nil when there is none
+	data  []T   // what of the block is used; nil when there is none
+	right int64 // bytes that the slot may hold; 0 outside a round
+	held  int64 // bytes that the block counts for here
 	frame frame
 	// live says that frame is there, whole; a block that is not live only waits for its next life.
 	live   bool
@@ -132,7 +131,7 @@ func (s *Store[T]) of(rank int32) (*rankMem[T], error) {
 // inputParts is how many arrays a role is given as: home.kv is k and v.
 func inputParts(role plan.Role) int {
 	switch role {
-	case plan.HomeQ, plan.HomeDO:
+	case plan.HomeQ, plan.HomeDO, plan.VecIn:
 		return 1
 	case plan.HomeKV:
 		return 2
@@ -141,8 +140,8 @@ func inputParts(role plan.Role) int {
 }
 
 // SetInput copies a session's input into memory that the rank owns: HomeQ q, HomeKV k and v, HomeDO
-// dO, each [rows, heads, D or DV] of the rank's own tokens. Empty parts mean that the rank has no
-// tokens. Lengths are checked against the plan when the first round that reads them begins.
+// dO, each [rows, heads, D or DV] of the rank's own tokens, and VecIn the elements that the rank
+// brings to a collective. Empty parts mean that the rank has no tokens or elements. Lengths are checked against the plan when the first round that reads them begins.
 // No round of the state may run meanwhile.
 func (s *Store[T]) SetInput(rank, state int32, role plan.Role, parts ...[]T) error {
 	m, err := s.of(rank)
@@ -151,8 +150,8 @@ func (s *Store[T]) SetInput(rank, state int32, role plan.Role, parts ...[]T) err
 	}
 	if n := inputParts(role); n == 0 || n != len(parts) {
 		return fmt.Errorf("rank %d, state %d: %v was given as %d parts: give home.q as q, home.kv "+
-			"as k, v and home.do as dO; other roles are made by rounds", rank, state, role,
-			len(parts))
+			"as k, v, home.do as dO and vec.in as a vector; other roles are made by rounds", rank,
+			state, role, len(parts))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,7 +177,7 @@ func (s *Store[T]) SetInput(rank, state int32, role plan.Role, parts ...[]T) err
 }
 
 // Output gives what a rank holds under a role, as views of its memory in the parts of its tensor:
-// HomeOut out and lse, HomeDQ dq, HomeDKV dk and dv. They are valid until the next round of
+// HomeOut out and lse, HomeDQ dq, HomeDKV dk and dv, SumOut the sums of a collective. They are valid until the next round of
 // the state, SetInput or Forget. A rank that has no tokens has no output: that is an error, as is
 // a role that no round has made yet.
 func (s *Store[T]) Output(rank, state int32, role plan.Role) ([][]T, error) {
@@ -228,7 +227,6 @@ func (s *Store[T]) Forget(state int32) {
 func (s *Store[T]) forget(m *rankMem[T], ses *session[T]) {
 	for role := range ses.slots {
 		s.vacate(m, &ses.slots[role])
-		m.rights.add(-ses.rights[role])
 	}
 	*ses = session[T]{}
 	m.spare = append(m.spare, ses)
@@ -248,17 +246,15 @@ func (s *Store[T]) Close() {
 	}
 }
 
-// Peak is the most bytes that a rank had the right to hold at once: its session's blocks and the
-// slots of its rounds, counted when they are claimed. It is what plan.PeakBytes foretells.
+// Peak is the most bytes that a rank held at once, counted where they are taken: its session's
+// blocks and the slots of its rounds. plan.PeakBytes foretells it.
 func (s *Store[T]) Peak(rank int32) int64 {
-	m := &s.ranks[rank]
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.rights.peak
+	_, peak := s.Used(rank)
+	return peak
 }
 
 // Used is the bytes of the blocks in a rank's slots now, and the most there ever were; a block
-// that several ranks share counts at each. It is at most Peak.
+// that several ranks share counts at each.
 func (s *Store[T]) Used(rank int32) (now, peak int64) {
 	m := &s.ranks[rank]
 	m.mu.Lock()
@@ -302,36 +298,53 @@ func (s *Store[T]) vacate(m *rankMem[T], sl *slot[T]) {
 			poison(sl.data)
 		}
 		s.arena.Free(sl.block)
-		m.used.add(-bytesOf(sl.data))
+		m.used.add(-sl.held)
 	}
-	*sl = slot[T]{posted: sl.posted}
+	*sl = slot[T]{posted: sl.posted, right: sl.right}
 }
 
-// fit gives a slot a block of exactly n elements that nobody else holds, its own if that is one. A
-// larger block would be more than the slot has a right to.
-func (s *Store[T]) fit(m *rankMem[T], sl *slot[T], n int) error {
-	if len(sl.data) == n && s.arena.Holders(sl.block) == 1 {
-		if s.opt.Poison {
-			poison(sl.data)
-		}
+// reserve takes the memory that a slot has a right to, unless a block is there: from the start of a
+// round on a rank holds what its plan foretells.
+func (s *Store[T]) reserve(m *rankMem[T], sl *slot[T], right int64) error {
+	sl.right = right
+	if sl.data != nil {
 		return nil
 	}
-	s.vacate(m, sl)
-	h, err := s.arena.Take(int64(n) * elemBytes[T]())
+	return s.take(m, sl, right)
+}
+
+func (s *Store[T]) take(m *rankMem[T], sl *slot[T], bytes int64) error {
+	h, err := s.arena.Take(bytes)
 	if err != nil {
 		return err
 	}
-	s.fill(m, sl, h)
+	sl.block, sl.data, sl.held = h, Floats[T](s.arena, h), bytes
+	m.used.add(bytes)
+	return nil
+}
+
+// fit gives a slot n elements that nobody else holds, of its own block if that can be.
+func (s *Store[T]) fit(m *rankMem[T], sl *slot[T], n int) error {
+	need := int64(n) * elemBytes[T]()
+	if sl.data == nil || s.arena.Holders(sl.block) > 1 || sl.held < need {
+		s.vacate(m, sl)
+		if err := s.take(m, sl, max(need, sl.right)); err != nil {
+			return err
+		}
+	}
+	sl.data = Floats[T](s.arena, sl.block)[:n]
 	if s.opt.Poison {
 		poison(sl.data)
 	}
 	return nil
 }
 
-// fill puts a block into an empty slot.
-func (s *Store[T]) fill(m *rankMem[T], sl *slot[T], h cudakern.Handle) {
-	sl.block, sl.data = h, Floats[T](s.arena, h)
-	m.used.add(bytesOf(sl.data))
+// fill puts a block that came by reference into a slot: n elements of it count here.
+func (s *Store[T]) fill(m *rankMem[T], sl *slot[T], h cudakern.Handle, n int) {
+	s.vacate(m, sl)
+	sl.block, sl.data = h, Floats[T](s.arena, h)[:n]
+	sl.held = bytesOf(sl.data)
+	m.used.add(sl.held)
 }
 
 func poison[T attn.Float](data []T) {
