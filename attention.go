@@ -29,7 +29,7 @@ func (s *Session[T]) Attention(p Problem) (*Attention[T], error) {
 	}
 	s.cfg.Problems = append(s.cfg.Problems, p)
 	n := len(s.cfg.Problems) - 1
-	if err := s.compile(n); err != nil {
+	if err := s.compile(context.Background(), n); err != nil {
 		s.cfg.Problems = s.cfg.Problems[:n]
 		return nil, err
 	}

@@ -28,11 +28,25 @@ func (b *book) Script(r, round int32) *rank.Script {
 	return b.rounds.Script(r, round)
 }
 
-// PlanHash is rank.Book's.
-func (b *book) PlanHash(r, from, to int32) uint64 {
+// State is rank.Book's.
+func (b *book) State(round int32) int32 {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.rounds.PlanHash(r, from, to)
+	return b.rounds.State(round)
+}
+
+// Holds is rank.Book's.
+func (b *book) Holds(r, from, to int32) uint64 {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.rounds.Holds(r, from, to)
+}
+
+// wants is what the scheduler demands of a rank.
+func (b *book) wants(r, from, to int32) uint64 {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.rounds.Wants(r, from, to)
 }
 
 // Round is cpu.Book's.

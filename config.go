@@ -37,8 +37,9 @@ type Config struct {
 	Options  plan.Options
 	Ring     ringbus.Ring // inner window, way of dKV, lanes; the zero value is the plain ring
 	Problems []Problem    // that Run names by index; more can come with Session.Attention
-	// Deadline is how long a rank may wait without progress before the round is aborted; the call
-	// ends at most a quarter of it later. 0 is DefaultDeadline.
+	// Deadline is how long a rank may wait without progress before the round is aborted. The call
+	// ends at most a quarter of it later when a rank is silent, and at most a whole one later when
+	// ranks answer but an op of a device does not end. 0 is DefaultDeadline.
 	Deadline time.Duration
 	// Window is how many rounds a rank may be ahead of the slowest; 0 is DefaultWindow.
 	Window int
@@ -51,6 +52,9 @@ type Config struct {
 	// Progress is told of every round that a rank has done, on an actor's goroutine: it must return
 	// at once.
 	Progress func(rank, round int32)
+	// Trace is told of every op and every block when it is over, one call at a time, on an actor's or
+	// a worker's goroutine: it must return soon.
+	Trace func(TraceEvent)
 	// Pace makes devices and links take modelled time on the wall clock; nil is full speed.
 	Pace *Pace
 }
@@ -91,6 +95,14 @@ func (c *Config) Plan(i int) (*plan.Plan, error) {
 	return plan.New(c.spec(i))
 }
 
+// MaxOps is the most ops of plans that one process holds for its ranks, some 5 GB.
+const MaxOps = 1 << 25
+
+// ops is about how many ops the ranks of a plan have together: up to 12 a ring step and 8 a piece.
+func (c *Config) ops() int {
+	return c.Mesh.Ranks() * (12*c.Mesh.Ring + 8*c.Mesh.Head)
+}
+
 func (c Config) withDefaults() Config {
 	if c.Deadline == 0 {
 		c.Deadline = DefaultDeadline
@@ -108,6 +120,10 @@ func (c *Config) validate() error {
 	switch {
 	case c.Mesh.Validate() != nil:
 		return fmt.Errorf("kvloom: %w", c.Mesh.Validate())
+	case c.ops() > MaxOps:
+		return fmt.Errorf("kvloom: mesh %dx%d has about %d ops for its %d ranks, the limit of one "+
+			"process is %d: use a shorter ring or fewer ranks", c.Mesh.Head, c.Mesh.Ring, c.ops(),
+			c.Mesh.Ranks(), MaxOps)
 	case c.Deadline < time.Millisecond:
 		return fmt.Errorf("kvloom: deadline %v is below the limit of 1ms", c.Deadline)
 	case c.Window < 1 || c.Window > math.MaxInt16:

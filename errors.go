@@ -81,7 +81,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-func kindOf(f actors.Fault) Kind {
+// KindOf is the kind of a fault that an actor reports.
+func KindOf(f actors.Fault) Kind {
 	switch f {
 	case actors.PeerLost:
 		return PeerLost

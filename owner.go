@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/kvloom/kvloom/actors"
 )
@@ -23,6 +24,7 @@ type owner struct {
 	notes   []string
 	exposed []int64 // by rank, nanoseconds, since begin
 	busy    []int64
+	heard   bool // something came since the scheduler was last asked
 	wake    chan struct{}
 }
 
@@ -45,6 +47,7 @@ func (o *owner) begin(from, to int32) {
 // handle takes the scheduler's word; it never blocks.
 func (o *owner) handle(e actors.Envelope) {
 	o.mu.Lock()
+	o.heard = true
 	switch e.Kind {
 	case actors.Complete:
 		o.done = max(o.done, e.Round)
@@ -82,9 +85,14 @@ func (o *owner) note(from actors.Addr, text string) {
 var errWaiting = errors.New("kvloom: waiting")
 
 // wait returns when the rounds are complete, or with the verdict. When ctx ends it gives up, and
-// returns when the scheduler has said so.
-func (o *owner) wait(ctx context.Context, cancel func()) (*actors.Envelope, error) {
+// returns when the scheduler has said so. A scheduler that says nothing for a whole patience,
+// though it was asked, is gone.
+func (o *owner) wait(ctx context.Context, patience time.Duration, ask, cancel func()) (
+	*actors.Envelope, error) {
 	done := ctx.Done()
+	tick := time.NewTicker(patience)
+	defer tick.Stop()
+	asked := false
 	for {
 		failed, err := o.state()
 		if !errors.Is(err, errWaiting) {
@@ -95,8 +103,24 @@ func (o *owner) wait(ctx context.Context, cancel func()) (*actors.Envelope, erro
 		case <-done:
 			done = nil
 			cancel()
+		case <-tick.C:
+			if !o.heardSince() && asked {
+				return nil, fmt.Errorf("kvloom: the scheduler has said nothing for %v, though it was "+
+					"asked: open a new session", patience)
+			}
+			asked = true
+			ask()
 		}
 	}
+}
+
+// heardSince reports whether something came since the last call.
+func (o *owner) heardSince() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	heard := o.heard
+	o.heard = false
+	return heard
 }
 
 func (o *owner) state() (*actors.Envelope, error) {

@@ -2,6 +2,7 @@ package kvloom
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/kvloom/kvloom/actors"
 	"github.com/kvloom/kvloom/rank"
@@ -40,16 +41,19 @@ func (s *Session[T]) replace(r int, epoch actors.Epoch) error {
 	if err := s.spawnDevice(r); err != nil { // waits until the old one has left
 		return err
 	}
-	if err := old.Wait(s.cfg.Deadline); err != nil {
+	if err := old.Wait(max(s.cfg.Deadline, opLimit)); err != nil {
 		return err
 	}
 	return s.spawnRank(r)
 }
 
+// opLimit is how long the device of a lost rank may take to end the op that it is in.
+const opLimit = 10 * time.Second
+
 // explain finds the words for a verdict: the op and the link that the reporter waited on.
 func (s *Session[T]) explain(e *actors.Envelope) *Error {
 	f := &Error{
-		Kind: kindOf(e.Fault), Rank: int(e.Peer), Round: int(e.Round), Notes: s.owner.takeNotes(),
+		Kind: KindOf(e.Fault), Rank: int(e.Peer), Round: int(e.Round), Notes: s.owner.takeNotes(),
 	}
 	reporter, peer := e.HeadLo, e.HeadHi
 	entry, ok := s.book.entry(e.Round)

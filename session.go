@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"unsafe"
@@ -33,6 +34,7 @@ type Round struct {
 // Session is a gang of ranks in this process.
 type Session[T attn.Float] struct {
 	cfg     Config
+	run     uint32 // names this session in block headers
 	plans   []*plan.Plan
 	ready   []*rank.Compiled
 	book    *book
@@ -42,6 +44,7 @@ type Session[T attn.Float] struct {
 	store   *cpu.Store[T]
 	meter   *transport.Meter
 	owner   *owner
+	tracer  *tracer // nil when nobody asks
 	incarn  []uint64
 	devices []*cpu.Device[T] // by rank, of the present incarnation
 
@@ -58,12 +61,9 @@ func Open[T attn.Float](ctx context.Context, cfg Config) (*Session[T], error) {
 		return nil, err
 	}
 	cfg.Problems = slices.Clone(cfg.Problems)
-	s := &Session[T]{cfg: cfg, book: &book{}, owner: newOwner(cfg.Mesh.Ranks(), cfg.Progress)}
+	s := &Session[T]{cfg: cfg, run: rand.Uint32(), book: &book{}, owner: newOwner(cfg.Mesh.Ranks(), cfg.Progress)}
 	for i := range cfg.Problems {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if err := s.compile(i); err != nil {
+		if err := s.compile(ctx, i); err != nil {
 			return nil, err
 		}
 	}
@@ -74,7 +74,7 @@ func Open[T attn.Float](ctx context.Context, cfg Config) (*Session[T], error) {
 }
 
 // compile builds, verifies and readies the plan of a problem. Widths left out are those of T.
-func (s *Session[T]) compile(i int) error {
+func (s *Session[T]) compile(ctx context.Context, i int) error {
 	p0 := &s.cfg.Problems[i]
 	if p0.ElemBytes == 0 {
 		p0.ElemBytes = int(unsafe.Sizeof(T(0)))
@@ -86,20 +86,23 @@ func (s *Session[T]) compile(i int) error {
 	if err != nil {
 		return err
 	}
-	report, err := plan.Verify(p)
+	proof, err := plan.NewProof(p)
+	if err != nil {
+		return err
+	}
+	c, err := rank.CompilePlan(p, func(r int, programs []*plan.Program) error {
+		proof.Rank(r, programs)
+		return ctx.Err()
+	}, p.Seal)
+	if err != nil {
+		return err
+	}
+	report, err := proof.Finish()
 	if err != nil {
 		return err
 	}
 	if err := report.Err(); err != nil {
 		return fmt.Errorf("kvloom: the plan of problem %d is not sound: %w", i, err)
-	}
-	hash, err := p.Hash()
-	if err != nil {
-		return err
-	}
-	c, err := rank.CompilePlan(p, hash)
-	if err != nil {
-		return err
 	}
 	s.plans, s.ready = append(s.plans, p), append(s.ready, c)
 	return nil
@@ -116,16 +119,18 @@ func (s *Session[T]) start() error {
 	s.pool = cpu.NewPool(s.cfg.Workers)
 	s.store = cpu.New[T](s.book, n, cpu.Options{Arena: cpu.NewArena(0, s.cfg.MemoryLimit)})
 	s.meter = transport.NewMeter(s.store, n, int(plan.NumClasses), s.book.class)
-	net := inproc.Options{Ranks: n, Mover: s.meter, Send: host.Send}
+	s.tracer = newTracer(s.cfg.Trace, s.book)
+	net := inproc.Options{
+		Ranks: n, Mover: s.tracer.mover(s.meter), Send: host.Send, OnNote: s.owner.note}
 	if s.cfg.Pace != nil {
 		net.Pace = s.cfg.Pace.Link
 	}
 	s.net = inproc.New(net)
-	host.Handle(actors.Link, s.net.Handle)
+	host.Handle(actors.Link, s.tracer.link(s.net.Handle))
 	host.Handle(actors.Owner, s.owner.handle)
 	scheduler := sched.New(sched.Config{
 		Ranks: n, Window: int32(s.cfg.Window), Deadline: actors.Time(s.cfg.Deadline),
-		Plan: func(from, to int32) uint64 { return s.book.PlanHash(-1, from, to) },
+		Plan: s.book.wants,
 	})
 	err = host.Spawn(actors.Addr{Role: actors.Scheduler}, scheduler, 1, 16*n+64)
 	s.incarn, s.devices = make([]uint64, n), make([]*cpu.Device[T], n)
@@ -144,7 +149,9 @@ func (s *Session[T]) spawnDevice(r int) error {
 	if s.cfg.Pace != nil {
 		opt.Pace = s.cfg.Pace.Op
 	}
-	s.devices[r] = cpu.NewDevice(int32(r), s.store, s.pool, s.host.Send, opt)
+	pace, send := s.tracer.device(opt.Pace, s.host.Send)
+	opt.Pace = pace
+	s.devices[r] = cpu.NewDevice(int32(r), s.store, s.pool, send, opt)
 	at := actors.Addr{Role: actors.Device, Rank: int32(r)}
 	return s.host.Spawn(at, s.devices[r], s.incarn[r], deviceMail)
 }
@@ -152,7 +159,7 @@ func (s *Session[T]) spawnDevice(r int) error {
 // spawnRank starts the rank that goes with the device.
 func (s *Session[T]) spawnRank(r int) error {
 	w := rank.New(rank.Config{
-		Rank: int32(r), Incarnation: s.incarn[r], Book: s.book,
+		Rank: int32(r), Run: s.run, Incarnation: s.incarn[r], Book: s.book,
 		Deadline: actors.Time(s.cfg.Deadline),
 	})
 	at := actors.Addr{Role: actors.Rank, Rank: int32(r)}
@@ -208,7 +215,7 @@ func (s *Session[T]) Run(ctx context.Context, rounds ...Round) error {
 	s.host.Send(actors.Envelope{
 		To: actors.Addr{Role: actors.Scheduler}, From: actors.Addr{Role: actors.Owner},
 		Kind: actors.Submit, Round: from, Op: to})
-	failed, err := s.owner.wait(ctx, s.cancel)
+	failed, err := s.owner.wait(ctx, s.cfg.Deadline, s.ask, s.cancel)
 	if err != nil {
 		s.broken = err
 		return err
@@ -217,6 +224,13 @@ func (s *Session[T]) Run(ctx context.Context, rounds ...Round) error {
 		return nil
 	}
 	return s.recover(failed)
+}
+
+// ask asks the scheduler for a sign of life.
+func (s *Session[T]) ask() {
+	s.host.Send(actors.Envelope{
+		To: actors.Addr{Role: actors.Scheduler}, From: actors.Addr{Role: actors.Owner},
+		Kind: actors.Ping})
 }
 
 // cancel asks the scheduler to give up; it answers with a verdict.
@@ -238,6 +252,22 @@ func (s *Session[T]) Close(ctx context.Context) error {
 	if s.host != nil {
 		err = s.host.Close(ctx)
 	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.free()
+	}()
+	select {
+	case <-ended:
+		return err
+	case <-ctx.Done():
+		return errors.Join(err, fmt.Errorf("kvloom: close: an op of a device has not ended: %w",
+			ctx.Err()))
+	}
+}
+
+// free gives up links, workers and memory, each when what runs on it is over.
+func (s *Session[T]) free() {
 	if s.net != nil {
 		s.net.Close()
 	}
@@ -247,7 +277,6 @@ func (s *Session[T]) Close(ctx context.Context) error {
 	if s.store != nil {
 		s.store.Close()
 	}
-	return err
 }
 
 // Plan is the plan of a problem.

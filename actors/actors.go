@@ -107,7 +107,7 @@ const (
 	Stop
 	// Stopped says that the rank, its device and its link are idle for good. Rank -> scheduler.
 	Stopped
-	// Ping asks for a sign of life, Pong is one. Scheduler <-> rank.
+	// Ping asks for a sign of life, Pong is one. Scheduler -> rank -> device, owner -> scheduler.
 	Ping
 	Pong
 	// Down says that the actor at address From is gone; Fault says why. Host -> scheduler.
@@ -192,7 +192,8 @@ type Envelope struct {
 	HeadLo   int32 // header
 	HeadHi   int32
 	After    [3]int32
-	A, B     uint64 // in a header: hash of the token set, short plan hash
+	A, B     uint64 // in a header: hash of the token set, short plan hash; N is its pass there,
+	// After[0] its state and After[1] its run
 }
 
 // Machine is a pure state machine. Step never blocks, spawns, locks or reads a clock; the same

@@ -155,11 +155,7 @@ func closeSession[T attn.Float](t testing.TB, s *kvloom.Session[T]) {
 // bookOf makes the book of a forward and a backward round.
 func bookOf(t testing.TB, p *plan.Plan, entries ...rank.Entry) *rank.Rounds {
 	t.Helper()
-	hash, err := p.Hash()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := rank.CompilePlan(p, hash)
+	c, err := rank.CompilePlan(p, nil, p.Seal)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,12 @@
 //	In: live from the start. Keep: live at the end, never released.
 //	finalize: on one slot the state's life ends and out's begins.
 //
+// A collective (package collect) is a plan too, of one forward pass: Shape.Collective. Rows are
+// then elements of vectors, the heads of Vec its contributors, the ranks of a group:
+//
+//	vec.in  vec[elements, own contributor] --send, recv--> unpack adds all contributors, in order
+//	        --> sum[elements] --send, recv, unpack--> sum.out                 live-out
+//
 // State, DQ and DKV are linear: only added to, then handed on exactly once. A Builder derives each
 // dependency from the slots that an op touches, so reuse of a slot is a dependency like any other.
 //
@@ -65,6 +71,8 @@
 //	    a session's figure is PeakBytes (package integration: TestMemory).
 //	P10 What New refuses cannot run; the error names the value and what would work (package
 //	    ringbus: TestTooFewSlotsAreRefused; package mesh: TestValidateHeadsRefuses).
+//	P11 A sum of a collective has every contributor's part of its element once, added in order
+//	    (package collect: TestBrokenPlansAreRefused, TestVerifyHasTeeth).
 //
 // # Concurrency
 //

@@ -49,7 +49,7 @@ func roleTensor(r plan.Role) plan.Tensor {
 	return [...]plan.Tensor{
 		plan.HomeQ: plan.Q, plan.HomeKV: plan.KV, plan.HomeOut: plan.Out, plan.HomeDO: plan.DO,
 		plan.HomeDQ: plan.DQ, plan.HomeDKV: plan.DKV, plan.HeadQ: plan.Q, plan.HeadKV: plan.KV,
-		plan.HeadOut: plan.Out,
+		plan.HeadOut: plan.Out, plan.VecIn: plan.Vec, plan.SumOut: plan.Sum,
 	}[r]
 }
 

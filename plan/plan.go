@@ -96,6 +96,10 @@ type group struct {
 // New checks a spec and makes its plan.
 func New(spec Spec) (*Plan, error) {
 	spec.Options = spec.Options.withDefaults()
+	if spec.Shape.Collective() {
+		return nil, fmt.Errorf("plan: dim 0: use 1 to %d (a collective is no attention: see "+
+			"package collect)", MaxDim)
+	}
 	checks := []error{
 		spec.Shape.Validate(), spec.Mesh.Validate(), spec.Options.Validate(),
 		spec.Ring.Validate(spec.Mesh),
@@ -210,8 +214,24 @@ func (p *Plan) backward(b *Builder) {
 	p.spec.Heads.Scatter(b, []Block{dkv, dq}, []Role{HomeDKV, HomeDQ})
 }
 
-// Hash is sha256 of the problem, the mesh, the options and each rank's program text in rank order.
+// Hash is Seal of the programs that the plan itself writes.
 func (p *Plan) Hash() (Hash, error) {
+	var programs []Hash
+	for r := range p.header.Ranks {
+		for _, pass := range p.Passes() {
+			prog, err := p.Program(pass, r)
+			if err != nil {
+				return Hash{}, err
+			}
+			programs = append(programs, prog.Hash(&p.header))
+		}
+	}
+	return p.Seal(programs), nil
+}
+
+// Seal is sha256 of the problem, the mesh, the options and the hashes of the programs' texts: rank 0
+// forward, rank 0 backward, rank 1 forward and so on. It is the name of the plan.
+func (p *Plan) Seal(programs []Hash) Hash {
 	w := sha256.New()
 	s := &p.spec
 	fmt.Fprintf(w, "problem %d %d %d %d %d %d %d %d %v %v\n", s.Shape.QTokens, s.Shape.KTokens,
@@ -219,17 +239,10 @@ func (p *Plan) Hash() (Hash, error) {
 		s.Shape.AccBytes, s.Shape.Scale, s.Shape.Mask)
 	fmt.Fprintf(w, "mesh %d %d %v\noptions %v %v %v %v\n", s.Mesh.Head, s.Mesh.Ring,
 		s.Mesh.Placement, s.Layout, s.Options, s.Ring, s.Heads)
-	for r := range p.header.Ranks {
-		for _, pass := range p.Passes() {
-			prog, err := p.Program(pass, r)
-			if err != nil {
-				return Hash{}, err
-			}
-			sum := prog.Hash(&p.header)
-			w.Write(sum[:])
-		}
+	for _, sum := range programs {
+		w.Write(sum[:])
 	}
-	return Hash(w.Sum(nil)), nil
+	return Hash(w.Sum(nil))
 }
 
 // Hash names a plan or a program.

@@ -20,7 +20,9 @@ func (p Pass) String() string {
 }
 
 // Tensor is what a region of a slot holds. Rows are tokens of the query sequence, for KV and DKV
-// of the key sequence; heads are query heads, for KV and DKV key/value heads.
+// of the key sequence; heads are query heads, for KV and DKV key/value heads. Vec and Sum are those
+// of collectives (Shape.Collective): an element of a vector stands for a token; the heads of Vec
+// are contributors, the ranks of a group in order, and a sum has one head.
 type Tensor uint8
 
 // The tensors. elem is the element's width, acc the accumulator's.
@@ -33,11 +35,16 @@ const (
 	Delta               // rowsum(dO*O) [rows, heads] acc
 	DQ                  // gradient of q [rows, heads, D] acc
 	DKV                 // gradients of k then v, as KV, acc
+	Vec                 // contributions to a vector [elements, contributors] elem
+	Sum                 // sums of all contributions [elements, 1] acc
 	numTensors
 )
 
 // keyed tells whether the tensor's rows are of the key sequence and its heads key/value heads.
-func (t Tensor) keyed() bool { return t == KV || t == DKV }
+func (t Tensor) keyed() bool { return t == KV || t == DKV || t == Sum }
+
+// collective tells whether the tensor belongs to collectives, and to nothing else.
+func (t Tensor) collective() bool { return t == Vec || t == Sum }
 
 // Linear tensors are accumulators: made once, added to, handed on exactly once.
 func (t Tensor) Linear() bool { return t == State || t == DQ || t == DKV }
@@ -60,8 +67,9 @@ type Kind uint8
 // The kinds, with their operands in order.
 //
 //	pack        r|c src          w piece        copies a region into a block of its own
-//	unpack      r|c src...       w dst          puts regions together; DKV of replicas are summed
-//	                                            in operand order
+//	unpack      r|c src...       w dst          puts regions together; DKV of replicas, and Vec
+//	                                            of all contributors into Sum, are added in
+//	                                            operand order
 //	zero                         w acc          starts an accumulator: 0, or m=-inf l=0 acc=0
 //	send        r|c block        peer lane tick
 //	recv                         w block        peer lane tick
@@ -94,12 +102,13 @@ func (k Kind) Link() bool { return k == Send || k == Recv }
 
 // Lanes of a link. Each (direction, peer, lane) keeps its order and none blocks another.
 const (
-	LaneKV      int32 = iota // KV blocks round the ring
-	LaneDKV                  // dKV accumulators round the ring
-	LanePieces               // exchange pieces of KV and DKV
-	LanePiecesQ              // exchange pieces of Q, Out, DO and DQ
-	laneKV2                  // the second chunk's LaneKV
-	laneDKV2                 // the second chunk's LaneDKV
+	LaneKV         int32 = iota // KV blocks round the ring
+	LaneDKV                     // dKV accumulators round the ring
+	LanePieces                  // exchange pieces of KV and DKV
+	LanePiecesQ                 // exchange pieces of Q, Out, DO and DQ
+	laneKV2                     // the second chunk's LaneKV
+	laneDKV2                    // the second chunk's LaneDKV
+	LaneCollective              // pieces of collectives
 	NumLanes
 )
 
@@ -136,6 +145,7 @@ type Role uint8
 
 // The roles. Home slots are token-sharded: the rank's own tokens, all heads. Head slots are
 // head-sharded: the ring shard's tokens, the rank's heads; with head degree 1 a home slot is both.
+// A collective has what the rank brings (VecIn) and what it gets (SumOut).
 const (
 	Scratch Role = iota
 	HomeQ
@@ -147,6 +157,8 @@ const (
 	HeadQ
 	HeadKV
 	HeadOut
+	VecIn
+	SumOut
 	NumRoles
 )
 

@@ -17,6 +17,10 @@ const (
 
 // Shape is an attention problem without its data. Queries and keys are two sequences, each with
 // tokens and owners of its own; in self-attention they have the same length.
+//
+// A shape whose Dim and VDim are 0 is a collective: each element of some vectors is the sum of what
+// QHeads contributors bring to it. Both sequences are then the elements, of all groups one after
+// the other; KHeads is 1, and there is no mask and no scale.
 type Shape struct {
 	QTokens, KTokens    int
 	QHeads, KHeads      int
@@ -29,6 +33,8 @@ type Shape struct {
 // Validate refuses shapes that no plan can serve, naming the value and what would work.
 func (s *Shape) Validate() error {
 	switch {
+	case s.Collective():
+		return s.validateCollective()
 	case s.QTokens < 1 || s.QTokens > MaxTokens:
 		return fmt.Errorf("tokens %d: use 1 to %d", s.QTokens, MaxTokens)
 	case s.KTokens < 1 || s.KTokens > MaxTokens:
@@ -47,6 +53,27 @@ func (s *Shape) Validate() error {
 			"least as wide as its element", s.ElemBytes, s.AccBytes)
 	}
 	return mesh.ValidateHeads(s.QHeads, s.KHeads, 1)
+}
+
+// Collective tells whether the shape is a collective's.
+func (s *Shape) Collective() bool { return s.Dim == 0 && s.VDim == 0 }
+
+// validateCollective is Validate for a collective.
+func (s *Shape) validateCollective() error {
+	switch {
+	case s.QTokens < 1 || s.QTokens > MaxTokens || s.QTokens != s.KTokens:
+		return fmt.Errorf("elements %d and %d of a collective: use one number, 1 to %d", s.QTokens,
+			s.KTokens, MaxTokens)
+	case s.QHeads < 1 || s.QHeads > MaxHeads:
+		return fmt.Errorf("contributors %d of a collective: use 1 to %d", s.QHeads, MaxHeads)
+	case s.KHeads != 1 || len(s.Mask) > 0 || s.Scale != 0:
+		return fmt.Errorf("a collective (dim 0 and v-dim 0) with %d sums an element, %d mask "+
+			"slices and scale %v: it has 1 sum and no attention", s.KHeads, len(s.Mask), s.Scale)
+	case s.ElemBytes < 1 || s.AccBytes < s.ElemBytes:
+		return fmt.Errorf("element of %d bytes with a sum of %d: a sum is at least as wide as its "+
+			"element", s.ElemBytes, s.AccBytes)
+	}
+	return nil
 }
 
 // Bytes is the size of a block: rows tokens of heads heads of a tensor.
@@ -70,6 +97,10 @@ func (s *Shape) Bytes(t Tensor, rows, heads int) int64 {
 		return n * d * acc
 	case DKV:
 		return n * (d + dv) * acc
+	case Vec:
+		return n * elem
+	case Sum:
+		return n * acc
 	}
 	return 0
 }
@@ -97,6 +128,35 @@ type Header struct {
 	Names []string   // of the sets, for texts: c3 (ring shard 3), c3.1 (its run 1)
 	HomeQ []SetID    // by rank: the query tokens whose q, dO, out, lse, dq the rank holds
 	HomeK []SetID    // by rank: the key tokens whose k, v, dk, dv the rank holds
+	// Of a collective: HomeQ are the elements to which the rank brings its part, HomeK those whose
+	// sums it gets.
+}
+
+// ContentHash is a 64-bit name of all that programs refer to: the shape with its mask, the token sets
+// and the homes.
+func (h *Header) ContentHash() uint64 {
+	v := uint64(14695981039346656037)
+	mix := func(x uint64) {
+		v = (v ^ x) * 1099511628211
+		v ^= v >> 29
+	}
+	for _, x := range []int{h.QTokens, h.KTokens, h.QHeads, h.KHeads, h.Dim, h.VDim, h.ElemBytes,
+		h.AccBytes, h.Ranks} {
+		mix(uint64(x))
+	}
+	mix(math.Float64bits(h.Scale))
+	for _, s := range h.Mask {
+		for _, x := range [6]int{s.Q0, s.Q1, s.K0, s.K1, s.Lo, s.Hi} {
+			mix(uint64(x))
+		}
+	}
+	for i := range h.Sets {
+		mix(h.SetHash(SetID(i)))
+	}
+	for r := range h.HomeQ {
+		mix(uint64(h.HomeQ[r])<<32 | uint64(h.HomeK[r]))
+	}
+	return v
 }
 
 // OperandBytes is the size of an operand's region.

@@ -2,7 +2,9 @@ package plan
 
 import "strconv"
 
-var tensorNames = [numTensors]string{"q", "kv", "st", "o", "do", "dl", "dq", "dkv"} //tidy:table
+var tensorNames = [numTensors]string{ //tidy:table
+	"q", "kv", "st", "o", "do", "dl", "dq", "dkv", "vec", "sum",
+}
 
 var kindNames = [numKinds]string{ //tidy:table
 	"pack", "unpack", "zero", "send", "recv", "attend", "attend-bwd", "delta", "accumulate",
@@ -11,7 +13,7 @@ var kindNames = [numKinds]string{ //tidy:table
 
 var roleNames = [NumRoles]string{ //tidy:table
 	"scratch", "home.q", "home.kv", "home.o", "home.do", "home.dq", "home.dkv", "head.q", "head.kv",
-	"head.o",
+	"head.o", "vec.in", "sum.out",
 }
 
 // String is the tensor's name in plan texts.

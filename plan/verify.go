@@ -75,7 +75,7 @@ func (r *Report) add(found ...Violation) {
 // Sums is what a rank adds to the proof of a pass, 80 bytes. Sums add up in any order. Each is
 // the value of a polynomial at points that all ranks draw from the header, modulo 2^61-1.
 type Sums struct {
-	OwnQ, OwnK    uint64 // x^t over the tokens at home
+	OwnQ, OwnK    uint64 // x^t over the tokens at home; of a collective OwnQ is x^t z^h of vec.in
 	Cover         uint64 // x^q y^k z^h over what attend and attend-bwd compute
 	Final         uint64 // x^q z^h over what finalize ends
 	Pair          uint64 // hashes of sends minus hashes of receives, modulo 2^64
@@ -107,8 +107,11 @@ func (s *Sums) Add(o Sums) {
 //     was written, before the release and after the write; conflicting uses are ordered;
 //   - accumulators lose and double nothing: each is started once, and every cell is handed on
 //     exactly once after all that is added to it;
-//   - out, dq, dk and dv end at home, whole; all scratch slots end free; what the backward pass
-//     expects to find, the forward pass has left.
+//   - of a collective: each contributor's part of each element is brought by one rank; each sum is
+//     of all parts of its element, each once, in the order of contributors, and no sum is changed
+//     or made of other sums; every element's sum ends on equally many ranks, at least one;
+//   - out, dq, dk and dv, and the sums of a collective, end at home, whole; all scratch slots end
+//     free; what the backward pass expects to find, the forward pass has left.
 //
 // The rules of one rank are exact but for fingerprints; sums over ranks and fingerprints miss an
 // error with a chance below 2^-30. Assumed of the run time and not proven:
@@ -126,8 +129,37 @@ func (s *Sums) Add(o Sums) {
 // proven given its live-in blocks. The error tells that a program could not be had; broken plans
 // are in the report.
 func Verify(src Source) (*Report, error) {
-	h := src.Header()
-	passes := src.Passes()
+	proof, err := NewProof(src)
+	if err != nil {
+		return nil, err
+	}
+	for rank := range src.Header().Ranks {
+		var programs []*Program
+		for _, pass := range src.Passes() {
+			p, err := programOf(src, pass, rank)
+			if err != nil {
+				return nil, err
+			}
+			programs = append(programs, p)
+		}
+		proof.Rank(rank, programs)
+	}
+	return proof.Finish()
+}
+
+// Proof is Verify for a caller that has the programs in hand: Rank for every rank, then Finish.
+type Proof struct {
+	src    Source
+	passes []Pass
+	report *Report
+	v      *verifier
+	sums   []Sums
+	broken bool
+}
+
+// NewProof begins a proof. The error tells that there is nothing to prove.
+func NewProof(src Source) (*Proof, error) {
+	h, passes := src.Header(), src.Passes()
 	if len(passes) == 0 {
 		return nil, fmt.Errorf("plan: no pass to verify: a plan has forward, backward or both")
 	}
@@ -136,44 +168,51 @@ func Verify(src Source) (*Report, error) {
 			return nil, fmt.Errorf("plan: pass %d to verify: there are forward and backward", pass)
 		}
 	}
-	report := &Report{Ranks: h.Ranks}
+	p := &Proof{src: src, passes: passes, report: &Report{Ranks: h.Ranks}}
 	v, broken := newVerifier(h)
-	if len(broken) > 0 {
-		report.add(broken...)
-		return report, nil
+	p.v, p.broken = v, len(broken) > 0
+	p.report.add(broken...)
+	p.sums = make([]Sums, len(passes))
+	return p, nil
+}
+
+// Rank checks a rank's programs, one for each of the source's passes, in their order.
+func (p *Proof) Rank(rank int, programs []*Program) {
+	if p.broken {
+		return
 	}
-	sums := make([]Sums, len(passes))
-	for rank := range h.Ranks {
-		var both [2]*Program
-		for i, pass := range passes {
-			p, err := programOf(src, pass, rank)
-			if err != nil {
-				return nil, err
-			}
-			s, found := v.program(p, pass, rank)
-			sums[i].Add(s)
-			report.add(found...)
-			report.Found += v.found - len(found)
-			report.Ops += len(p.Ops)
-			both[pass] = p
-		}
-		if both[Forward] != nil && both[Backward] != nil {
-			report.add(v.live(both[Forward], both[Backward])...)
-		}
+	var both [2]*Program
+	for i, pass := range p.passes {
+		s, found := p.v.program(programs[i], pass, rank)
+		p.sums[i].Add(s)
+		p.report.add(found...)
+		p.report.Found += p.v.found - len(found)
+		p.report.Ops += len(programs[i].Ops)
+		both[pass] = programs[i]
 	}
-	for i, pass := range passes {
-		for _, f := range v.failed(pass, &sums[i]) {
+	if both[Forward] != nil && both[Backward] != nil {
+		p.report.add(p.v.live(both[Forward], both[Backward])...)
+	}
+}
+
+// Finish checks the sums over all ranks and names what is wrong with them.
+func (p *Proof) Finish() (*Report, error) {
+	if p.broken {
+		return p.report, nil
+	}
+	for i, pass := range p.passes {
+		for _, f := range p.v.failed(pass, &p.sums[i]) {
 			if i > 0 && (f == ownQueries || f == ownKeys) {
 				continue // the header is one for all passes
 			}
-			found, err := v.name(src, pass, f)
+			found, err := p.v.name(p.src, pass, f)
 			if err != nil {
 				return nil, err
 			}
-			report.add(found...)
+			p.report.add(found...)
 		}
 	}
-	return report, nil
+	return p.report, nil
 }
 
 // programOf asks for a program.
@@ -246,10 +285,15 @@ func (v *verifier) failed(pass Pass, s *Sums) []sumRule {
 	}
 	var out []sumRule
 	queries := v.field.sumX(allTokens(v.hdr.QTokens))
-	if s.OwnQ != queries {
+	heads := v.field.heads(v.hdr.AllHeads(Q))
+	ownQ, ownK := queries, v.field.sumX(allTokens(v.hdr.KTokens))
+	if v.hdr.Collective() {
+		ownQ, ownK = fmul(queries, heads), fmul(ownK, uint64(v.gets))
+	}
+	if s.OwnQ != ownQ {
 		out = append(out, ownQueries)
 	}
-	if s.OwnK != v.field.sumX(allTokens(v.hdr.KTokens)) {
+	if s.OwnK != ownK {
 		out = append(out, ownKeys)
 	}
 	if s.Broken > 0 {
@@ -258,12 +302,11 @@ func (v *verifier) failed(pass Pass, s *Sums) []sumRule {
 	if s.Pair != 0 || s.Sends != s.Recvs {
 		out = append(out, sendsPair)
 	}
-	heads := v.field.heads(v.hdr.AllHeads(Q))
 	if s.Cover != fmul(v.field.total(v.mask), heads) {
 		out = append(out, pairsOnce)
 	}
 	rows := fmul(queries, heads)
-	if pass == Backward {
+	if pass == Backward || v.hdr.Collective() {
 		rows = 0
 	}
 	if s.Final != rows {
@@ -274,6 +317,14 @@ func (v *verifier) failed(pass Pass, s *Sums) []sumRule {
 
 // unnamed says in words which sum failed.
 func (v *verifier) unnamed(pass Pass, f sumRule) Violation {
+	switch {
+	case f == ownQueries && v.hdr.Collective():
+		return unplaced(badOwnership, pass, "the ranks do not bring each contributor's part of "+
+			"each element once")
+	case f == ownKeys && v.hdr.Collective():
+		return unplaced(badOwnership, pass, "not every element's sum is at home on %d ranks, as "+
+			"many as any", v.gets)
+	}
 	switch f {
 	case ownQueries:
 		return unplaced(badOwnership, pass, "the ranks' home sets do not part the query tokens")

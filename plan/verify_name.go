@@ -25,10 +25,18 @@ const maxPatches = 1 << 20
 func (v *verifier) name(src Source, pass Pass, f sumRule) ([]Violation, error) {
 	var found []Violation
 	var err error
+	collective := v.hdr.Collective()
 	switch f {
 	case ownQueries:
+		if collective {
+			found, err = v.namePart(src, pass)
+			break
+		}
 		found = v.nameOwner(pass, "query", v.hdr.QTokens, v.hdr.HomeQ)
 	case ownKeys:
+		if collective {
+			break // which of two ranks has a sum too many or too few is not known
+		}
 		found = v.nameOwner(pass, "key", v.hdr.KTokens, v.hdr.HomeK)
 	case sendsPair:
 		found, err = v.namePairing(src, pass)
@@ -69,14 +77,7 @@ func (v *verifier) nameOwner(pass Pass, what string, tokens int, homes []SetID) 
 	case len(by) == 0:
 		return []Violation{unplaced(badOwnership, pass, "%s %d is at home on no rank", what, token)}
 	}
-	text := fmt.Sprintf("%s %d is at home on ranks", what, token)
-	for i, p := range by {
-		if i == maxNamed {
-			text += " and more"
-			break
-		}
-		text += fmt.Sprintf(" %d", p.rank)
-	}
+	text := fmt.Sprintf("%s %d is at home on%s", what, token, rankList(by))
 	if token >= tokens {
 		text = fmt.Sprintf("rank %d is home of %s %d: there are %d", by[0].rank, what, token,
 			tokens)
@@ -84,6 +85,39 @@ func (v *verifier) nameOwner(pass Pass, what string, tokens int, homes []SetID) 
 	bad := unplaced(badOwnership, pass, "%s", text)
 	bad.Rank = int(by[len(by)-1].rank)
 	return []Violation{bad}
+}
+
+// namePart names a contributor's part of an element that is not brought by exactly one rank.
+func (v *verifier) namePart(src Source, pass Pass) ([]Violation, error) {
+	var claims []patch
+	err := v.eachProgram(src, pass, func(p *Program) {
+		if r, ok := v.brought(p); ok {
+			claims = append(claims, patch{int32(p.Rank), -1, r.set, 0, r.heads})
+		}
+	})
+	element, part, by := v.wrongRow(v.hdr.QTokens, v.hdr.AllHeads(Vec), claims)
+	if err != nil || element < 0 {
+		return nil, err
+	}
+	text := fmt.Sprintf("contributor %d's part of element %d is brought by", part, element)
+	bad := unplaced(badOwnership, pass, "%s no rank", text)
+	if len(by) > 0 {
+		bad = unplaced(badOwnership, pass, "%s%s", text, rankList(by))
+		bad.Rank = int(by[len(by)-1].rank)
+	}
+	return []Violation{bad}, nil
+}
+
+// rankList is " ranks 3 5".
+func rankList(by []patch) string {
+	text := " ranks"
+	for i, p := range by {
+		if i == maxNamed {
+			return text + " and more"
+		}
+		text += fmt.Sprintf(" %d", p.rank)
+	}
+	return text
 }
 
 // nameRow names a row of a head that is not finalised exactly once.

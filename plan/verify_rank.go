@@ -15,6 +15,7 @@ type verifier struct {
 	mask  *maskIndex
 	memo  pairMemo
 	most  int // patches that a second look keeps
+	gets  int // of a collective: how many ranks get an element's sum
 
 	prog  *Program
 	lives []life
@@ -85,6 +86,10 @@ func newVerifier(h *Header) (*verifier, []Violation) {
 	}
 	v := &verifier{hdr: h, field: newField(seed, most, h.QHeads), most: maxPatches}
 	v.sets = newSets(v.field, h)
+	for _, set := range h.HomeK {
+		v.gets += v.sets[set].rows
+	}
+	v.gets = max(v.gets/h.KTokens, 1)
 	v.mask = newMaskIndex(h.Mask).within(rect{0, h.QTokens, 0, h.KTokens})
 	return v, nil
 }
@@ -99,6 +104,12 @@ func (v *verifier) program(p *Program, pass Pass, rank int) (Sums, []Violation) 
 		return sums, v.kept
 	}
 	sums.OwnQ, sums.OwnK = v.sets[v.hdr.HomeQ[rank]].x, v.sets[v.hdr.HomeK[rank]].x
+	if v.hdr.Collective() {
+		sums.OwnQ = 0
+		if r, ok := v.brought(p); ok {
+			sums.OwnQ = v.sum(r)
+		}
+	}
 	v.table()
 	v.shapes()
 	if v.found > 0 || !v.sort() {
@@ -113,6 +124,16 @@ func (v *verifier) program(p *Program, pass Pass, rank int) (Sums, []Violation) 
 	}
 	v.ends()
 	return sums, v.kept
+}
+
+// brought is what the program's rank brings to a collective, if it is a region that can be named.
+func (v *verifier) brought(p *Program) (r region, ok bool) {
+	i := slotOf(p, VecIn)
+	if i < 0 {
+		return region{}, false
+	}
+	r = region{p.Slots[i].Set, p.Slots[i].Heads}
+	return r, v.known(r.set) && r.heads.Len() > 0 && r.heads.Within(v.hdr.AllHeads(Vec))
 }
 
 // count adds what op i is worth to the sums.

@@ -26,9 +26,12 @@ func (v *verifier) table() {
 			v.fail(badHome, -1, -1, "no slot keeps %v: the result has no place", r)
 		}
 	}
-	if p.Pass == Forward {
+	switch {
+	case v.hdr.Collective():
+		need(SumOut, k)
+	case p.Pass == Forward:
 		need(HomeOut, q)
-	} else {
+	default:
 		need(HomeDQ, q)
 		need(HomeDKV, k)
 	}
@@ -38,6 +41,9 @@ func (v *verifier) table() {
 func (v *verifier) roleSlot(i int, s *Slot) {
 	p, h := v.prog, v.hdr
 	in, keep := lent(p.Pass, s.Role)
+	if h.Collective() {
+		in, keep = p.Pass == Forward && s.Role == VecIn, p.Pass == Forward && s.Role == SumOut
+	}
 	switch {
 	case s.In && !in:
 		v.fail(badHome, -1, -1, "slot %d: %v is not there when a %v pass starts", i, s.Role, p.Pass)
@@ -60,7 +66,10 @@ func (v *verifier) roleSlot(i int, s *Slot) {
 		if s.Tensor.keyed() {
 			own.set = h.HomeK[p.Rank]
 		}
-		if s.Role < HeadQ && !v.equal(r, own) {
+		if s.Role == VecIn {
+			own.heads = s.Heads // who brings what is a matter of all ranks: see brought
+		}
+		if (s.Role < HeadQ || s.Role > HeadOut) && !v.equal(r, own) {
 			v.fail(badHome, -1, -1, "slot %d of role %v: its block is %s, the rank's own is %s", i,
 				s.Role, v.say(s.Tensor, r), v.say(s.Tensor, own))
 		}
@@ -71,7 +80,8 @@ func (v *verifier) roleSlot(i int, s *Slot) {
 	}
 }
 
-// lent tells whether a role's block may be there when a pass starts, or be made and kept by it.
+// lent tells whether a role's block may be there when a pass of attention starts, or be made and
+// kept by it.
 func lent(pass Pass, r Role) (in, keep bool) {
 	switch r {
 	case HomeQ, HomeKV:
@@ -99,6 +109,10 @@ func roleOf(r Role) Tensor {
 		return DQ
 	case HomeDKV:
 		return DKV
+	case VecIn:
+		return Vec
+	case SumOut:
+		return Sum
 	}
 	return Q
 }
@@ -145,6 +159,9 @@ func (v *verifier) operands(op *Op, args []Operand) (kind, why string) {
 		case a.Tensor >= numTensors || a.Access > HandOn:
 			return badSlot, fmt.Sprintf("operand %d has tensor %d, access %d", k, a.Tensor,
 				a.Access)
+		case a.Tensor.collective() != v.hdr.Collective():
+			return badSlot, fmt.Sprintf("operand %d is %v: vec and sum belong to collectives, the "+
+				"others to attention", k, a.Tensor)
 		case v.sets[a.Set].rows == 0 || a.Heads.Lo >= a.Heads.Hi:
 			return badSlot, fmt.Sprintf("operand %d is empty: leave the op out, since nothing "+
 				"orders a region without cells", k)
@@ -284,6 +301,9 @@ func (v *verifier) moves(srcs []Operand, dst *Operand, fit bool) string {
 
 func (v *verifier) unpack(args []Operand) (kind, why string) {
 	srcs, dst := args[:len(args)-1], &args[len(args)-1]
+	if dst.Tensor == Sum && srcs[0].Tensor == Vec {
+		return v.sums(srcs, dst)
+	}
 	if why = v.moves(srcs, dst, true); why != "" {
 		return badSlot, why
 	}
@@ -296,6 +316,27 @@ func (v *verifier) unpack(args []Operand) (kind, why string) {
 	}
 	if !v.exact(srcs, r) {
 		return badHome, "its sources are not each cell of its result once"
+	}
+	return "", ""
+}
+
+// sums: every contributor's part of every element of the result is added once, in the order of
+// contributors.
+func (v *verifier) sums(srcs []Operand, dst *Operand) (kind, why string) {
+	for i := range srcs {
+		switch a := &srcs[i]; {
+		case a.Tensor != Vec || a.Access != Read:
+			return badSlot, fmt.Sprintf("source %d is not of vec, read", i)
+		case i > 0 && a.Heads.Lo < srcs[i-1].Heads.Lo:
+			return badHome, fmt.Sprintf("contributor %d is added after %d: add in rising order",
+				a.Heads.Lo, srcs[i-1].Heads.Lo)
+		}
+	}
+	switch {
+	case dst.Access != Write:
+		return badSlot, "its result is written"
+	case !v.exact(srcs, region{dst.Set, v.hdr.AllHeads(Vec)}):
+		return badHome, "its sources are not each contribution to each element of its result once"
 	}
 	return "", ""
 }

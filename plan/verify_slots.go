@@ -277,7 +277,7 @@ func (v *verifier) ends() {
 // slots need no comparing: their blocks follow from the header.
 func (v *verifier) live(forward, backward *Program) []Violation {
 	v.prog, v.found, v.kept = backward, 0, nil
-	for role := HeadQ; role < NumRoles; role++ {
+	for role := HeadQ; role <= HeadOut; role++ {
 		f, b := slotOf(forward, role), slotOf(backward, role)
 		switch {
 		case f < 0 && b < 0:

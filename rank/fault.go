@@ -33,8 +33,7 @@ func (w *Worker) headerAgrees(in actors.Envelope, out *actors.Outbox) bool {
 		w.report(-1, actors.Corrupt, out)
 		return false
 	}
-	want := w.script.headers[w.script.headOf[in.Op]]
-	want.Epoch, want.Round = w.epoch, w.round
+	want := w.headerOf(in.Op)
 	if err := want.Check(transport.HeaderOf(&in)); err != nil {
 		out.Note(fmt.Sprintf("rank %d, op %s: %v", w.cfg.Rank, w.script.Describe(in.Op), err))
 		w.report(in.Op, actors.Corrupt, out)

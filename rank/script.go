@@ -16,6 +16,7 @@ type Script struct {
 	Header  *plan.Header
 	Program *plan.Program
 	Plan    uint64 // short plan hash
+	Name    uint64 // of the program and all that it refers to
 
 	waits   []int32 // dependencies of each op
 	succ0   []int32 // successors of op i: succ[succ0[i]:succ0[i+1]]
@@ -152,6 +153,8 @@ func (s *Script) Describe(op int32) string {
 type Book interface {
 	// Script is the rank's program of a round, or nil if the round is unknown.
 	Script(rank, round int32) *Script
-	// PlanHash is the short hash of the plans of rounds from <= r < to, as the rank holds them.
-	PlanHash(rank, from, to int32) uint64
+	// State is what the round runs on: a layer's micro-batch.
+	State(round int32) int32
+	// Holds names all that the rank holds for the rounds from <= r < to.
+	Holds(rank, from, to int32) uint64
 }

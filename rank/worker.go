@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvloom/kvloom/actors"
 	"github.com/kvloom/kvloom/plan"
+	"github.com/kvloom/kvloom/transport"
 )
 
 // Depth is how many launches a rank keeps queued on a stream: one runs, one waits, so that the
@@ -14,6 +15,7 @@ const Depth = 2
 // Config is a rank's identity and limits.
 type Config struct {
 	Rank        int32
+	Run         uint32 // names the session in block headers
 	Incarnation uint64
 	Book        Book
 	// Deadline is how long a rank waits without any progress before it reports.
@@ -42,7 +44,8 @@ type Worker struct {
 	grant int32 // rounds below are granted
 
 	script    *Script
-	waits     []int32 // left to wait for, by op
+	header    transport.Header // what all blocks of the round say
+	waits     []int32          // left to wait for, by op
 	flags     []uint8
 	left      int // ops not over
 	streams   [3]streamQueue
@@ -104,7 +107,7 @@ func (w *Worker) Step(now actors.Time, in actors.Envelope, out *actors.Outbox) {
 	case actors.Start:
 		w.sched(out, actors.Envelope{Kind: actors.Hello, A: w.cfg.Incarnation})
 	case actors.Propose:
-		hash := w.cfg.Book.PlanHash(w.cfg.Rank, in.Round, in.Op)
+		hash := w.cfg.Book.Holds(w.cfg.Rank, in.Round, in.Op)
 		w.sched(out, actors.Envelope{
 			Kind: actors.Confirm, Epoch: in.Epoch, Round: in.Round, Op: in.Op, A: hash})
 	case actors.Ping:
@@ -219,6 +222,9 @@ func (w *Worker) begin(now actors.Time, out *actors.Outbox) {
 func (w *Worker) load(s *Script) {
 	n := len(s.Program.Ops)
 	w.script, w.left, w.outstanding = s, n, 0
+	w.header = transport.Header{
+		Run: w.cfg.Run, Epoch: w.epoch, Round: w.round, Pass: uint8(s.Program.Pass),
+		State: w.cfg.Book.State(w.round)}
 	w.waits = append(w.waits[:0], s.waits...)
 	w.flags = resize(w.flags, n)
 	w.laneNext = resize(w.laneNext, len(s.lanes))
@@ -323,10 +329,15 @@ func (w *Worker) transfer(op int32, ln *lane, out *actors.Outbox) {
 	if ln.send {
 		e.Kind = actors.Put
 	}
-	h := w.script.headers[w.script.headOf[op]]
-	h.Epoch, h.Round = w.epoch, w.round
-	h.Stamp(&e)
+	w.headerOf(op).Stamp(&e)
 	out.Send(e)
+}
+
+// headerOf is the header of the block that a transfer moves.
+func (w *Worker) headerOf(op int32) transport.Header {
+	h, all := w.script.headers[w.script.headOf[op]], &w.header
+	h.Run, h.Epoch, h.Round, h.Pass, h.State = all.Run, all.Epoch, all.Round, all.Pass, all.State
+	return h
 }
 
 // launch queues device ops, lowest tick first, to the depth of each stream.

@@ -133,13 +133,16 @@ func (s *Scheduler) aborted(now actors.Time, out *actors.Outbox) {
 func (s *Scheduler) judge() verdict {
 	v := s.verdict
 	if v.rank >= 0 && s.members[v.rank].lost {
-		return v
+		return s.witness(v)
 	}
 	for i := range s.members {
 		if m := &s.members[i]; m.lost || !m.here {
 			v.fault, v.rank = s.lostRank(int32(i)).fault, int32(i)
-			return v
+			return s.witness(v)
 		}
+	}
+	if v.fault == actors.LinkFault {
+		return v // both ends live: no rank is to blame, the link is
 	}
 	if v.fault != actors.TimedOut || v.reporter < 0 {
 		if v.rank < 0 {
@@ -157,6 +160,19 @@ func (s *Scheduler) judge() verdict {
 		at = next
 	}
 	v.rank = -1 // a ring of waits: no rank is to blame, a link is
+	return v
+}
+
+// witness lets a living rank that waited on the culprit say at what: the verdict's op, link and
+// reporter are its own. What the first reporter said may be about a neighbour of a neighbour.
+func (s *Scheduler) witness(v verdict) verdict {
+	for i := range s.members {
+		m := &s.members[i]
+		if m.here && !m.lost && m.answered && m.waitsOn == v.rank {
+			v.reporter, v.op, v.lane, v.peer = int32(i), m.op, m.lane, v.rank
+			return v
+		}
+	}
 	return v
 }
 
@@ -197,6 +213,9 @@ func (s *Scheduler) declareDead(now actors.Time, out *actors.Outbox) {
 			continue
 		}
 		m.here, m.lost = false, true
+		if m.ponged {
+			m.fault = actors.TimedOut // it lives, but an op of its device does not end
+		}
 		out.Note(fmt.Sprintf("rank %d did not answer the abort within %d ms and is declared dead",
 			i, (now-s.deadAt+s.cfg.Deadline)/1e6))
 	}

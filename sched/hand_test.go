@@ -16,7 +16,7 @@ const (
 )
 
 // hash is the plan that everybody holds in these tests, by rounds.
-func hash(from, to int32) uint64 { return uint64(from)<<32 | uint64(to) }
+func hash(_, from, to int32) uint64 { return uint64(from)<<32 | uint64(to) }
 
 // gang is a scheduler stepped by hand.
 type gang struct {
@@ -199,7 +199,7 @@ func (g *gang) of(r int, e actors.Envelope) actors.Envelope {
 }
 
 func (g *gang) confirm(r int, from, to int32) actors.Envelope {
-	return g.of(r, actors.Envelope{Kind: actors.Confirm, Round: from, Op: to, A: hash(from, to)})
+	return g.of(r, actors.Envelope{Kind: actors.Confirm, Round: from, Op: to, A: hash(0, from, to)})
 }
 
 func (g *gang) did(r int, round int32) actors.Envelope {

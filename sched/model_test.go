@@ -196,7 +196,7 @@ func (f *fleet) hear(i int) {
 	switch e.Kind {
 	case actors.Propose:
 		say(actors.Envelope{Kind: actors.Confirm, Epoch: e.Epoch, Round: e.Round, Op: e.Op,
-			A: hash(e.Round, e.Op)})
+			A: hash(0, e.Round, e.Op)})
 	case actors.Ping:
 		say(actors.Envelope{Kind: actors.Pong, Epoch: e.Epoch})
 	case actors.Grant:

@@ -17,8 +17,8 @@ type Config struct {
 	// AbortWait is how long a rank may be silent after an abort; one that answers pings has
 	// Deadline to flush. 0 is a quarter of Deadline.
 	AbortWait actors.Time
-	// Plan is the short hash of the plans of rounds from <= r < to, which every rank must confirm.
-	Plan func(from, to int32) uint64
+	// Plan names what a rank must hold for the rounds from <= r < to; every rank must confirm it.
+	Plan func(rank, from, to int32) uint64
 }
 
 // Phase is what the scheduler is about.
@@ -115,6 +115,8 @@ func (s *Scheduler) Step(now actors.Time, in actors.Envelope, out *actors.Outbox
 		s.down(now, in, out)
 	case actors.Submit:
 		s.submit(now, in, out)
+	case actors.Ping:
+		s.toOwner(out, actors.Envelope{Kind: actors.Pong})
 	case actors.Cancel:
 		s.cancel(now, out)
 	case actors.Close:
@@ -225,8 +227,11 @@ func (s *Scheduler) propose(now actors.Time, out *actors.Outbox) {
 		return
 	}
 	s.phase = Proposing
-	s.toAll(out, actors.Envelope{
-		Kind: actors.Propose, Round: s.from, Op: s.to, A: s.cfg.Plan(s.from, s.to)})
+	for i := range s.members {
+		s.members[i].answered = false
+		s.toRank(out, int32(i), actors.Envelope{Kind: actors.Propose, Round: s.from, Op: s.to,
+			A: s.cfg.Plan(int32(i), s.from, s.to)})
+	}
 	out.SetAlarm(now + s.cfg.Deadline)
 }
 
@@ -254,7 +259,7 @@ func (s *Scheduler) toOwner(out *actors.Outbox, e actors.Envelope) {
 }
 
 func (s *Scheduler) confirm(now actors.Time, in actors.Envelope, out *actors.Outbox) {
-	if want := s.cfg.Plan(s.from, s.to); in.A != want {
+	if want := s.cfg.Plan(in.From.Rank, s.from, s.to); in.A != want {
 		out.Note(fmt.Sprintf("rank %d holds plan %016x for rounds %d to %d, the scheduler %016x: "+
 			"all ranks must build from the same problem, mesh and options",
 			in.From.Rank, in.A, s.from, s.to-1, want))

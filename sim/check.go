@@ -13,7 +13,8 @@ import (
 type checker struct {
 	book       *rank.Rounds
 	ranks      []progress
-	tables     map[*plan.Program][][]int32
+	tables     map[*plan.Program]*table
+	uses       []use           // scratch of tabulate
 	pairs      map[int32]int64 // by round: pairs x heads attended
 	violations []string
 }
@@ -21,8 +22,9 @@ type checker struct {
 // progress is what one rank has done of the round it is in.
 type progress struct {
 	round int32
-	table [][]int32
-	over  []bool
+	*table
+	script *rank.Script
+	over   []bool
 }
 
 // maxViolations bounds what is kept; the first ones tell the story.
@@ -30,7 +32,7 @@ const maxViolations = 100
 
 func (c *checker) start(ranks int, book *rank.Rounds) {
 	c.book, c.ranks = book, make([]progress, ranks)
-	c.tables, c.pairs = map[*plan.Program][][]int32{}, map[int32]int64{}
+	c.tables, c.pairs = map[*plan.Program]*table{}, map[int32]int64{}
 	for i := range c.ranks {
 		c.ranks[i].round = -1
 	}
@@ -46,13 +48,14 @@ func (c *checker) fail(text string) {
 func (c *checker) at(r, round int32) *progress {
 	p := &c.ranks[r]
 	if p.round != round {
-		prog := c.book.Script(r, round).Program
+		p.round, p.script = round, c.book.Script(r, round)
+		prog := p.script.Program
 		t, ok := c.tables[prog]
 		if !ok {
-			t = conflicts(prog)
+			t = c.tabulate(p.script)
 			c.tables[prog] = t
 		}
-		p.round, p.table = round, t
+		p.table = t
 		if cap(p.over) < len(prog.Ops) {
 			p.over = make([]bool, len(prog.Ops))
 		}
@@ -65,30 +68,26 @@ func (c *checker) at(r, round int32) *progress {
 // begin checks an op that starts to touch its slots.
 func (c *checker) begin(r, round, op int32) {
 	p := c.at(r, round)
-	for _, before := range p.table[op] {
+	for _, before := range p.before[p.first[op]:p.first[op+1]] {
 		if !p.over[before] {
-			prog, h := c.book.Script(r, round).Program, c.book.Script(r, round).Header
 			c.fail(fmt.Sprintf("rank %d round %d: op %s starts while op %s is not over", r, round,
-				prog.AppendOp(nil, h, int(op)), prog.AppendOp(nil, h, int(before))))
+				p.script.Describe(op), p.script.Describe(before)))
 			return
 		}
 	}
 }
 
-// over notes the end of an op and gives its floating-point operations.
-func (c *checker) over(r, round, op int32) uint64 {
+// end notes the end of an op and gives its floating-point operations.
+func (c *checker) end(r, round, op int32) uint64 {
 	p := c.at(r, round)
 	p.over[op] = true
-	s := c.book.Script(r, round)
-	k := s.Program.Ops[op].Kind
+	k := p.script.Program.Ops[op].Kind
 	if k != plan.Attend && k != plan.AttendBackward {
 		return 0
 	}
-	args := s.Program.Args(int(op))
-	n := s.Header.Mask.Pairs(s.Header.Sets[args[0].Set], s.Header.Sets[args[1].Set]) *
-		int64(args[0].Heads.Len())
+	n := p.pairs[op]
 	c.pairs[round] += n
-	flops := 2 * uint64(n) * uint64(s.Header.Dim+s.Header.VDim)
+	flops := 2 * uint64(n) * uint64(p.script.Header.Dim+p.script.Header.VDim)
 	if k == plan.AttendBackward {
 		flops = flops / 2 * 5
 	}
@@ -108,38 +107,61 @@ func (c *checker) complete(round int32) {
 	delete(c.pairs, round)
 }
 
-// conflicts lists, for each op, the earlier ops that must be over before it touches its slots: the
-// last one that changed the slot, and for a change also those that read it since.
-func conflicts(p *plan.Program) [][]int32 {
-	type use struct {
-		writer  int32
-		readers []int32
+// table is what the checker knows of a program: for op i, before[first[i]:first[i+1]] are the
+// earlier ops that must be over before it touches its slots, and pairs[i] the allowed pairs times
+// heads that it attends.
+type table struct {
+	first, before []int32
+	pairs         []int64
+}
+
+// use is who has touched a slot so far.
+type use struct {
+	writer  int32
+	readers []int32
+}
+
+// tabulate makes the table of a program. An op conflicts with the last one that changed a slot of
+// its, and where it changes the slot also with those that read it since.
+func (c *checker) tabulate(s *rank.Script) *table {
+	p := s.Program
+	for len(c.uses) < len(p.Slots) {
+		c.uses = append(c.uses, use{})
 	}
-	uses := make([]use, len(p.Slots))
-	for i := range uses {
-		uses[i].writer = -1
+	for i := range c.uses {
+		c.uses[i].writer, c.uses[i].readers = -1, c.uses[i].readers[:0]
 	}
-	out := make([][]int32, len(p.Ops))
+	t := &table{
+		first: make([]int32, len(p.Ops)+1), before: make([]int32, 0, 2*len(p.Ops)),
+		pairs: make([]int64, len(p.Ops)),
+	}
 	for i := range p.Ops {
-		if p.Ops[i].Kind == plan.Release {
+		t.first[i] = int32(len(t.before))
+		if p.Ops[i].Kind != plan.Release {
+			t.pairs[i] = s.Header.OpPairs(p, i)
+			c.conflicts(t, p.Args(i), int32(i))
+		}
+	}
+	t.first[len(p.Ops)] = int32(len(t.before))
+	return t
+}
+
+// conflicts appends those of op i, and notes what it does to its slots.
+func (c *checker) conflicts(t *table, args []plan.Operand, i int32) {
+	for _, a := range args {
+		u := &c.uses[a.Slot]
+		if u.writer >= 0 && u.writer != i {
+			t.before = append(t.before, u.writer)
+		}
+		if a.Access == plan.Read || a.Access == plan.HandOn {
+			u.readers = append(u.readers, i)
 			continue
 		}
-		for _, a := range p.Args(i) {
-			u := &uses[a.Slot]
-			if u.writer >= 0 && u.writer != int32(i) {
-				out[i] = append(out[i], u.writer)
+		for _, r := range u.readers {
+			if r != i {
+				t.before = append(t.before, r)
 			}
-			if a.Access == plan.Read || a.Access == plan.HandOn {
-				u.readers = append(u.readers, int32(i))
-				continue
-			}
-			for _, r := range u.readers {
-				if r != int32(i) {
-					out[i] = append(out[i], r)
-				}
-			}
-			u.writer, u.readers = int32(i), u.readers[:0:0]
 		}
+		u.writer, u.readers = i, u.readers[:0]
 	}
-	return out
 }

@@ -16,19 +16,19 @@ type device struct {
 	answer  bool // a flush waits for what runs
 }
 
-func (d *device) handle(w *World, e actors.Envelope) {
+func (d *device) handle(w *World, e *actors.Envelope) {
 	switch e.Kind {
 	case actors.Launch:
 		if e.Epoch <= d.flushed {
 			return
 		}
-		if err := d.streams.Push(e); err != nil {
+		if err := d.streams.Push(*e); err != nil {
 			w.check.fail(fmt.Sprintf("device %d: %v", e.To.Rank, err))
 			return
 		}
 		d.start(w, e.To.Rank)
 	case actors.Ping: // modelled ops always get on
-		w.send(actors.Envelope{To: e.From, From: e.To, Kind: actors.Pong, Epoch: e.Epoch,
+		w.send(&actors.Envelope{To: e.From, From: e.To, Kind: actors.Pong, Epoch: e.Epoch,
 			A: uint64(w.now)})
 	case actors.Flush:
 		d.flushed = e.Epoch
@@ -51,12 +51,21 @@ func (d *device) start(w *World, r int32) {
 			took += w.random.below(n)
 		}
 		e.A = uint64(took)
-		w.queue.push(event{at: w.now + took, what: opOver, rank: r, env: e})
+		if w.cfg.Spans != nil {
+			w.cfg.Spans(Span{
+				Rank: r, Stream: e.Stream, Peer: -1, Link: -1, Round: e.Round, Op: e.Op,
+				Asked: w.now, Begin: w.now, End: w.now + took, Over: w.now + took,
+			})
+		}
+		w.queue.push(w.now+took, opOver, &e)
 	}
 }
 
-func (d *device) finish(w *World, r int32, e actors.Envelope) {
+func (d *device) finish(w *World, r int32, e *actors.Envelope) {
 	d.streams.Finish(e.Stream)
+	if e.Stream == cudakern.Compute {
+		w.compute[r] += actors.Time(e.A)
+	}
 	done := actors.Envelope{
 		To:   actors.Addr{Role: actors.Rank, Rank: r},
 		From: actors.Addr{Role: actors.Device, Rank: r},
@@ -67,9 +76,9 @@ func (d *device) finish(w *World, r int32, e actors.Envelope) {
 			w.notes = append(w.notes, err.Error())
 			done.Kind, done.Fault = actors.Broken, actors.DeviceFault
 		}
-		done.B = w.check.over(r, e.Round, e.Op)
+		done.B = w.check.end(r, e.Round, e.Op)
 	}
-	w.send(done)
+	w.send(&done)
 	d.start(w, r)
 	d.maybeFlushed(w, r)
 }
@@ -78,7 +87,7 @@ func (d *device) maybeFlushed(w *World, r int32) {
 	if d.answer && d.streams.Idle() {
 		// Events of the old epoch must not stand for those of the same round run again.
 		d.answer, d.streams = false, cudakern.Streams{}
-		w.send(actors.Envelope{
+		w.send(&actors.Envelope{
 			To:   actors.Addr{Role: actors.Rank, Rank: r},
 			From: actors.Addr{Role: actors.Device, Rank: r},
 			Kind: actors.Flushed, Epoch: d.flushed})

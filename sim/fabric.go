@@ -23,7 +23,7 @@ type fabric struct {
 
 type lane struct{ src, dst, number int32 }
 
-func (f *fabric) handle(w *World, e actors.Envelope) {
+func (f *fabric) handle(w *World, e *actors.Envelope) {
 	end := &w.links[e.To.Rank]
 	if e.Kind == actors.Flush {
 		end.flushed, end.answer = e.Epoch, true
@@ -43,9 +43,9 @@ func (f *fabric) handle(w *World, e actors.Envelope) {
 }
 
 // postReceive opens a receive and gives its credit to the sender, a latency away.
-func (f *fabric) postReceive(w *World, end *linkEnd, e actors.Envelope) {
+func (f *fabric) postReceive(w *World, end *linkEnd, e *actors.Envelope) {
 	r := e.To.Rank
-	if err := end.posts.Add(e); err != nil {
+	if err := end.posts.Add(*e); err != nil {
 		w.check.fail(err.Error())
 		return
 	}
@@ -59,17 +59,14 @@ func (f *fabric) postReceive(w *World, end *linkEnd, e actors.Envelope) {
 		From: actors.Addr{Role: actors.Link, Rank: r},
 		Kind: actors.Credit, Epoch: e.Epoch, Round: e.Round, Peer: r, Lane: e.Lane, Tick: e.Tick,
 	}
-	w.sendLater(credit, latency)
+	w.sendLater(&credit, latency)
 }
 
 // put sets a block on its way.
-func (f *fabric) put(w *World, e actors.Envelope) {
+func (f *fabric) put(w *World, e *actors.Envelope) {
 	src, dst := e.To.Rank, e.Peer
 	w.check.begin(src, e.Round, e.Op)
 	link, occupy, latency := w.cfg.Costs.Transfer(src, dst, e.Round, e.Op)
-	if f.free == nil {
-		f.free, f.lanes = map[int]actors.Time{}, map[lane]actors.Time{}
-	}
 	begin := max(w.now, f.free[link])
 	f.free[link] = begin + occupy
 	at := begin + occupy + latency
@@ -80,11 +77,17 @@ func (f *fabric) put(w *World, e actors.Envelope) {
 	}
 	w.links[src].inFlight++
 	w.links[dst].inFlight++
-	w.queue.push(event{at: at, what: blockOver, rank: src, env: e})
+	if w.cfg.Spans != nil {
+		w.cfg.Spans(Span{
+			Rank: src, Stream: OnLink, Peer: dst, Link: link, Round: e.Round, Op: e.Op,
+			Asked: w.now, Begin: begin, End: begin + occupy, Over: at,
+		})
+	}
+	w.queue.push(at, blockOver, e)
 }
 
 // arrive is the latest moment allowed for the copy: the receiver's slot is written now.
-func (f *fabric) arrive(w *World, e actors.Envelope) {
+func (f *fabric) arrive(w *World, e *actors.Envelope) {
 	src, dst := e.To.Rank, e.Peer
 	w.links[src].inFlight--
 	w.links[dst].inFlight--
@@ -95,9 +98,9 @@ func (f *fabric) arrive(w *World, e actors.Envelope) {
 	f.maybeFlushed(w, dst)
 }
 
-func (f *fabric) land(w *World, e actors.Envelope) {
+func (f *fabric) land(w *World, e *actors.Envelope) {
 	src, dst := e.To.Rank, e.Peer
-	post, ok := w.links[dst].posts.Take(src, &e)
+	post, ok := w.links[dst].posts.Take(src, e)
 	if !ok {
 		w.check.fail(fmt.Sprintf("rank %d sent op %d of round %d to rank %d, which has no receive "+
 			"open for lane %d tick %d", src, e.Op, e.Round, dst, e.Lane, e.Tick))
@@ -106,39 +109,27 @@ func (f *fabric) land(w *World, e actors.Envelope) {
 	if _, err := w.cfg.Mover.Hop(src, dst, e.Round, e.Op, post.Op); err != nil {
 		w.check.fail(err.Error())
 	}
-	w.check.over(src, e.Round, e.Op)
-	w.check.over(dst, e.Round, post.Op)
+	w.check.end(src, e.Round, e.Op)
+	w.check.end(dst, e.Round, post.Op)
 	_, _, latency := w.cfg.Costs.Transfer(dst, src, e.Round, -1)
-	came := e
+	came := *e
 	came.To = actors.Addr{Role: actors.Rank, Rank: dst}
 	came.From = actors.Addr{Role: actors.Link, Rank: dst}
 	came.Kind, came.Op, came.Peer = actors.Arrived, post.Op, src
-	w.send(came)
-	sent := e
+	w.send(&came)
+	sent := *e
 	sent.To = actors.Addr{Role: actors.Rank, Rank: src}
 	sent.From, sent.Kind = actors.Addr{Role: actors.Link, Rank: dst}, actors.Sent
-	w.sendLater(sent, latency)
+	w.sendLater(&sent, latency)
 }
 
 func (f *fabric) maybeFlushed(w *World, r int32) {
 	end := &w.links[r]
 	if end.answer && end.inFlight == 0 {
 		end.answer = false
-		w.send(actors.Envelope{
+		w.send(&actors.Envelope{
 			To:   actors.Addr{Role: actors.Rank, Rank: r},
 			From: actors.Addr{Role: actors.Link, Rank: r},
 			Kind: actors.Flushed, Epoch: end.flushed})
 	}
-}
-
-// sendLater posts an envelope that itself crosses a link.
-func (w *World) sendLater(e actors.Envelope, latency actors.Time) {
-	at := w.now + latency + w.cfg.Costs.Mail(e.From, e.To)
-	if n := w.cfg.Noise.Mail; n > 0 {
-		at += w.random.below(n)
-		p := pair{e.From, e.To}
-		at = max(at, w.order[p])
-		w.order[p] = at
-	}
-	w.post(e, at)
 }

@@ -34,6 +34,12 @@ type Config struct {
 	Pauses []Pause
 	// Trace, if set, is called with every event in order.
 	Trace func(Event)
+	// Spans, if set, is told of every op and block when it begins; see Span.
+	Spans func(Span)
+	// Progress, if set, is told of every round that a rank has done.
+	Progress func(rank, round int32)
+	// Stop, if set, is asked now and then whether to give up; its error ends the run.
+	Stop func() error
 	// MaxEvents ends a run that does not end; 0 is 1e9.
 	MaxEvents int64
 }
@@ -114,7 +120,7 @@ var ErrStuck = errors.New("sim: nothing is left to happen and the rounds are not
 type World struct {
 	cfg     Config
 	now     actors.Time
-	queue   heap
+	queue   queue
 	random  random
 	sched   *sched.Scheduler
 	ranks   []*rank.Worker
@@ -123,10 +129,12 @@ type World struct {
 	fabric  fabric
 	clocks  []clock // of the ranks, then of the scheduler
 	paused  []actors.Time
-	held    [][]actors.Envelope // what a paused rank has not got yet
-	waiting []int               // envelopes on their way to a rank
-	order   map[pair]actors.Time
+	held    [][]actors.Envelope    // what a paused rank has not got yet
+	waiting []int                  // envelopes on their way to a rank
+	order   map[uint64]actors.Time // by pair of addresses: when the last envelope arrives
+	compute []actors.Time          // by rank: own time of its compute stream
 	check   checker
+	event   event // at hand
 	out     actors.Outbox
 	notes   []string
 	events  int64
@@ -163,18 +171,21 @@ func New(cfg Config) *World {
 		links: make([]linkEnd, cfg.Ranks), clocks: make([]clock, cfg.Ranks+1),
 		paused: make([]actors.Time, cfg.Ranks), waiting: make([]int, cfg.Ranks),
 		incarn: make([]uint64, cfg.Ranks), held: make([][]actors.Envelope, cfg.Ranks),
-		order: map[pair]actors.Time{},
+		order: map[uint64]actors.Time{}, compute: make([]actors.Time, cfg.Ranks),
 	}
+	w.fabric.free = map[int]actors.Time{}
+	w.fabric.lanes = map[lane]actors.Time{}
 	w.check.start(cfg.Ranks, cfg.Book)
 	w.sched = sched.New(sched.Config{
 		Ranks: cfg.Ranks, Window: cfg.Window, Deadline: cfg.Deadline,
-		Plan: func(from, to int32) uint64 { return cfg.Book.PlanHash(-1, from, to) },
+		Plan: cfg.Book.Wants,
 	})
 	for r := range cfg.Ranks {
 		w.spawn(int32(r))
 	}
 	for _, p := range cfg.Pauses {
-		w.queue.push(event{at: p.At, what: pauseBegins, rank: p.Rank, until: later(p.At, p.For)})
+		w.queue.push(p.At, pauseBegins, &actors.Envelope{
+			To: actors.Addr{Rank: p.Rank}, A: uint64(later(p.At, p.For))})
 	}
 	return w
 }
@@ -193,12 +204,12 @@ func (w *World) spawn(r int32) {
 		Rank: r, Incarnation: w.incarn[r], Book: w.cfg.Book, Deadline: w.cfg.Deadline,
 		Depth: w.cfg.Depth,
 	})
-	for _, e := range w.held[r] {
-		w.received(e)
+	for i := range w.held[r] {
+		w.received(&w.held[r][i])
 	}
 	w.paused[r], w.held[r] = 0, nil
 	w.clocks[r].generation++
-	w.post(actors.Envelope{
+	w.post(&actors.Envelope{
 		To: actors.Addr{Role: actors.Rank, Rank: r}, Kind: actors.Start}, w.now)
 }
 
@@ -207,6 +218,9 @@ func (w *World) Respawn(r int) { w.spawn(int32(r)) }
 
 // Rank is the worker of a rank, to read its Stats.
 func (w *World) Rank(r int) *rank.Worker { return w.ranks[r] }
+
+// ComputeNanos is the own time of a rank's compute stream so far, waiting excluded.
+func (w *World) ComputeNanos(r int) actors.Time { return w.compute[r] }
 
 // Now is the virtual time.
 func (w *World) Now() actors.Time { return w.now }
@@ -217,7 +231,7 @@ func (w *World) Run(n int) (Result, error) {
 	res := Result{Start: w.now}
 	first := w.events
 	w.want, w.verdict, w.notes = w.round+int32(n), nil, nil
-	w.post(actors.Envelope{
+	w.post(&actors.Envelope{
 		To: actors.Addr{Role: actors.Scheduler}, From: actors.Addr{Role: actors.Owner},
 		Kind: actors.Submit, Round: w.round, Op: w.want}, w.now)
 	w.upTo = w.round
@@ -247,36 +261,46 @@ func (w *World) next(first int64) error {
 	if w.tooFull != "" {
 		return errors.New(w.tooFull)
 	}
-	e := w.queue.pop()
-	w.now = e.at
+	if w.cfg.Stop != nil && w.events%stopEvery == 0 {
+		if err := w.cfg.Stop(); err != nil {
+			return err
+		}
+	}
+	e := &w.event
+	w.now = w.queue.pop(e)
 	w.events++
-	w.note(&e)
+	w.note(e)
+	r := e.env.To.Rank
 	switch e.what {
 	case delivery:
-		w.deliver(e.env)
+		w.deliver(&e.env)
 	case opOver:
-		w.devices[e.rank].finish(w, e.rank, e.env)
+		w.devices[r].finish(w, r, &e.env)
 	case blockOver:
-		w.fabric.arrive(w, e.env)
+		w.fabric.arrive(w, &e.env)
 	case alarm:
-		w.ring(e)
+		w.ring(&e.env)
 	case pauseBegins:
-		w.paused[e.rank] = max(w.paused[e.rank], e.until)
-		if e.until < actors.Never {
-			w.queue.push(event{at: e.until, what: pauseEnds, rank: e.rank})
+		until := actors.Time(e.env.A)
+		w.paused[r] = max(w.paused[r], until)
+		if until < actors.Never {
+			w.queue.push(until, pauseEnds, &actors.Envelope{To: e.env.To})
 		}
 	case pauseEnds:
-		w.resume(e.rank)
+		w.resume(r)
 	}
 	return nil
 }
 
+// stopEvery is how many events lie between two looks at Config.Stop.
+const stopEvery = 1 << 12
+
 // deliver gives an envelope to whom it is for. A paused rank gets it when the pause ends.
-func (w *World) deliver(e actors.Envelope) {
+func (w *World) deliver(e *actors.Envelope) {
 	switch e.To.Role {
 	case actors.Rank:
 		if w.paused[e.To.Rank] > w.now || len(w.held[e.To.Rank]) > 0 {
-			w.held[e.To.Rank] = append(w.held[e.To.Rank], e)
+			w.held[e.To.Rank] = append(w.held[e.To.Rank], *e)
 			return
 		}
 		w.received(e)
@@ -299,14 +323,18 @@ func (w *World) resume(r int32) {
 	}
 	held := w.held[r]
 	w.held[r] = nil
-	for _, e := range held {
-		w.deliver(e)
+	for i := range held {
+		w.deliver(&held[i])
 	}
 }
 
 // owner is the session's part: it hears of rounds.
-func (w *World) owner(e actors.Envelope) {
+func (w *World) owner(e *actors.Envelope) {
 	switch e.Kind {
+	case actors.RoundDone:
+		if w.cfg.Progress != nil {
+			w.cfg.Progress(e.Peer, e.Round)
+		}
 	case actors.Complete:
 		w.upTo = e.Round
 		w.check.complete(e.Round - 1)
@@ -317,40 +345,44 @@ func (w *World) owner(e actors.Envelope) {
 }
 
 // step runs a machine and sends what it says.
-func (w *World) step(m actors.Machine, e actors.Envelope) {
+func (w *World) step(m actors.Machine, e *actors.Envelope) {
 	w.out.Reset()
-	m.Step(w.now, e, &w.out)
-	for _, mail := range w.out.Mail {
-		w.send(mail)
+	to := e.To
+	m.Step(w.now, *e, &w.out)
+	for i := range w.out.Mail {
+		w.send(&w.out.Mail[i])
 	}
 	w.notes = append(w.notes, w.out.Notes...)
-	c := &w.clocks[len(w.ranks)]
-	if e.To.Role == actors.Rank {
-		c = &w.clocks[e.To.Rank]
+	if w.out.Alarm == actors.Never && !w.out.Clear {
+		return
 	}
-	if w.out.Alarm != actors.Never || w.out.Clear {
-		c.generation++
-	}
+	c := w.clock(to)
+	c.generation++
 	if w.out.Alarm != actors.Never {
-		w.queue.push(event{at: max(w.out.Alarm, w.now), what: alarm,
-			until: actors.Time(c.generation), env: actors.Envelope{To: e.To, Kind: actors.Timer}})
+		w.queue.push(max(w.out.Alarm, w.now), alarm, &actors.Envelope{
+			To: to, Kind: actors.Timer, A: c.generation})
 	}
 }
 
-// ring delivers an alarm unless it was set anew or dropped since.
-func (w *World) ring(e event) {
-	c := &w.clocks[len(w.ranks)]
-	if e.env.To.Role == actors.Rank {
-		c = &w.clocks[e.env.To.Rank]
+// clock is the alarm clock of a rank or the scheduler.
+func (w *World) clock(of actors.Addr) *clock {
+	if of.Role == actors.Rank {
+		return &w.clocks[of.Rank]
 	}
-	if c.generation == uint64(e.until) {
-		w.deliver(e.env)
+	return &w.clocks[len(w.ranks)]
+}
+
+// ring delivers an alarm unless it was set anew or dropped since.
+func (w *World) ring(e *actors.Envelope) {
+	if w.clock(e.To).generation == e.A {
+		e.A = 0
+		w.deliver(e)
 	}
 }
 
 // takesPlace tells whether an envelope counts in a rank's mailbox. The scheduler's urgent words and
 // the rank's own alarm have places of their own.
-func takesPlace(e actors.Envelope) bool {
+func takesPlace(e *actors.Envelope) bool {
 	if e.To.Role != actors.Rank {
 		return false
 	}
@@ -361,7 +393,7 @@ func takesPlace(e actors.Envelope) bool {
 	return true
 }
 
-func (w *World) received(e actors.Envelope) {
+func (w *World) received(e *actors.Envelope) {
 	if takesPlace(e) {
 		w.waiting[e.To.Rank]--
 	}
@@ -369,21 +401,28 @@ func (w *World) received(e actors.Envelope) {
 
 type clock struct{ generation uint64 }
 
-type pair struct{ from, to actors.Addr }
+// pairOf names two addresses: a role has 3 bits, a rank 17.
+func pairOf(from, to actors.Addr) uint64 {
+	word := func(a actors.Addr) uint64 { return uint64(a.Role)<<17 | uint64(uint32(a.Rank))&(1<<17-1) }
+	return word(from)<<20 | word(to)
+}
 
 // send gives an envelope to the post: the mail's delay and noise, order kept between two addresses.
-func (w *World) send(e actors.Envelope) {
-	at := w.now + w.cfg.Costs.Mail(e.From, e.To)
-	if w.cfg.Noise.Mail > 0 {
-		at += w.random.below(w.cfg.Noise.Mail)
-		p := pair{e.From, e.To}
+func (w *World) send(e *actors.Envelope) { w.sendLater(e, 0) }
+
+// sendLater posts an envelope that itself crosses a link.
+func (w *World) sendLater(e *actors.Envelope, latency actors.Time) {
+	at := w.now + latency + w.cfg.Costs.Mail(e.From, e.To)
+	if n := w.cfg.Noise.Mail; n > 0 {
+		at += w.random.below(n)
+		p := pairOf(e.From, e.To)
 		at = max(at, w.order[p])
 		w.order[p] = at
 	}
 	w.post(e, at)
 }
 
-func (w *World) post(e actors.Envelope, at actors.Time) {
+func (w *World) post(e *actors.Envelope, at actors.Time) {
 	if takesPlace(e) {
 		n := w.waiting[e.To.Rank] + 1
 		w.waiting[e.To.Rank] = n
@@ -393,14 +432,14 @@ func (w *World) post(e actors.Envelope, at actors.Time) {
 				e.To.Rank, n, w.cfg.Mailbox)
 		}
 	}
-	w.queue.push(event{at: at, what: delivery, env: e})
+	w.queue.push(at, delivery, e)
 }
 
 // note folds an event into the trace hash and shows it to whoever traces.
 func (w *World) note(e *event) {
 	h := w.hash
 	for _, x := range [...]uint64{
-		uint64(e.at), uint64(e.what)<<48 | uint64(e.env.Kind)<<40 | uint64(e.env.To.Role)<<32 |
+		uint64(w.now), uint64(e.what)<<48 | uint64(e.env.Kind)<<40 | uint64(e.env.To.Role)<<32 |
 			uint64(uint32(e.env.To.Rank)),
 		uint64(uint32(e.env.Round))<<32 | uint64(uint32(e.env.Op)),
 		uint64(uint32(e.env.Lane))<<32 | uint64(uint32(e.env.Tick)),
@@ -410,7 +449,7 @@ func (w *World) note(e *event) {
 	}
 	w.hash = h
 	if w.cfg.Trace != nil {
-		w.cfg.Trace(Event{At: e.at, What: e.what.String(), Env: e.env})
+		w.cfg.Trace(Event{At: w.now, What: e.what.String(), Env: e.env})
 	}
 }
 

@@ -86,7 +86,7 @@ func book(t testing.TB, s plan.Spec, passes ...plan.Pass) *rank.Rounds {
 
 func bookOf(t testing.TB, src plan.Source, hash plan.Hash, passes ...plan.Pass) *rank.Rounds {
 	t.Helper()
-	c, err := rank.CompilePlan(src, hash)
+	c, err := rank.CompilePlan(src, nil, func([]plan.Hash) plan.Hash { return hash })
 	if err != nil {
 		t.Fatal(err)
 	}

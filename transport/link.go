@@ -9,8 +9,11 @@ import (
 // Header is what every block says of itself on its way. Both ends derive theirs from their own
 // program, so a block of another plan, round or step is an error with both sides printed.
 type Header struct {
+	Run            uint32 // the session
 	Epoch          actors.Epoch
-	Round          int32
+	Round          int32 // the step, within the run
+	Pass           uint8 // the direction
+	State          int32 // the layer and its micro-batch
 	Lane, Tick     int32
 	Tensor         uint8
 	HeadLo, HeadHi int32
@@ -21,6 +24,7 @@ type Header struct {
 // Stamp writes the header into an envelope.
 func (h Header) Stamp(e *actors.Envelope) {
 	e.Epoch, e.Round, e.Lane, e.Tick = h.Epoch, h.Round, h.Lane, h.Tick
+	e.N, e.After[0], e.After[1] = h.Pass, h.State, int32(h.Run)
 	e.Tensor, e.HeadLo, e.HeadHi = h.Tensor, h.HeadLo, h.HeadHi
 	e.A, e.B = h.SetHash, h.Plan
 }
@@ -29,7 +33,8 @@ func (h Header) Stamp(e *actors.Envelope) {
 func HeaderOf(e *actors.Envelope) Header {
 	return Header{
 		Epoch: e.Epoch, Round: e.Round, Lane: e.Lane, Tick: e.Tick, Tensor: e.Tensor,
-		HeadLo: e.HeadLo, HeadHi: e.HeadHi, SetHash: e.A, Plan: e.B,
+		HeadLo: e.HeadLo, HeadHi: e.HeadHi, SetHash: e.A, Plan: e.B, Pass: e.N, State: e.After[0],
+		Run: uint32(e.After[1]),
 	}
 }
 
@@ -43,9 +48,9 @@ func (h Header) Check(came Header) error {
 
 // String prints every field.
 func (h Header) String() string {
-	return fmt.Sprintf("epoch %d round %d lane %d tick %d tensor %d heads %d:%d tokens %016x "+
-		"plan %016x", h.Epoch, h.Round, h.Lane, h.Tick, h.Tensor, h.HeadLo, h.HeadHi,
-		h.SetHash, h.Plan)
+	return fmt.Sprintf("run %08x epoch %d round %d pass %d state %d lane %d tick %d tensor %d "+
+		"heads %d:%d tokens %016x plan %016x", h.Run, h.Epoch, h.Round, h.Pass, h.State, h.Lane,
+		h.Tick, h.Tensor, h.HeadLo, h.HeadHi, h.SetHash, h.Plan)
 }
 
 // Posts is a link end's table of receives that have started: the credits it has given and not yet

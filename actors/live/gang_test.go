@@ -61,7 +61,9 @@ type alternate struct{ *rank.Compiled }
 
 func (b alternate) Script(rank, round int32) *rank.Script { return b.Scripts[round%2][rank] }
 
-func (b alternate) PlanHash(_, from, to int32) uint64 {
+func (b alternate) State(int32) int32 { return 0 }
+
+func (b alternate) Holds(_, from, to int32) uint64 {
 	return b.Hash.Short() + uint64(from)<<32 + uint64(to)
 }
 
@@ -93,11 +95,7 @@ func newGang(t testing.TB, m mesh.Mesh, deadline, pace time.Duration) *gang {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hash, err := p.Hash()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := rank.CompilePlan(p, hash)
+	c, err := rank.CompilePlan(p, nil, p.Seal)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +122,7 @@ func newGang(t testing.TB, m mesh.Mesh, deadline, pace time.Duration) *gang {
 	})
 	spawn(t, g.host, scheduler(), sched.New(sched.Config{
 		Ranks: m.Ranks(), Window: window, Deadline: g.deadline,
-		Plan: func(from, to int32) uint64 { return g.book.PlanHash(-1, from, to) },
+		Plan: func(_, from, to int32) uint64 { return g.book.Holds(-1, from, to) },
 	}), 1, 1<<12)
 	for r := range g.ranks {
 		g.spawn(r)

@@ -13,14 +13,14 @@ import (
 )
 
 func newAttend(std streams) *cobra.Command {
-	f := &attendFlags{}
+	f := &attendFlags{does: []string{"trace"}}
 	cmd := &cobra.Command{
 		Use:   "attend",
 		Short: "one attention problem on a mesh of ranks",
 		Long: "attend runs one attention problem on a mesh of ranks, forward and with --backward " +
 			"the\ngradients, and compares it with a float64 oracle with --check.\n\n" +
 			"Without flags it is a demonstration: 8 ranks as 2x4, 1K tokens, 8 query and 2 KV " +
-			"heads,\nbackward, checked. --json, --quiet, --log and --deadline leave it one.",
+			"heads,\nbackward, checked. --json, --quiet, --log, --deadline and --trace leave it one.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := newRequest(f)
@@ -28,10 +28,11 @@ func newAttend(std streams) *cobra.Command {
 				return err
 			}
 			defer r.close()
-			return attend(cmd.Context(), r, std)
+			return attend(cmd.Context(), r, f.trace, std)
 		},
 	}
 	f.bind(cmd.Flags())
+	f.bindTrace(cmd.Flags())
 	cmd.Flags().SortFlags = false
 	return cmd
 }
@@ -50,24 +51,31 @@ func noArguments(_ *cobra.Command, args []string) error {
 }
 
 // attend does what the request asks and prints it.
-func attend(ctx context.Context, r *request, std streams) error {
+func attend(ctx context.Context, r *request, tracePath string, std streams) error {
 	log, flush := newLog(r.log, std.err)
 	cfg := r.config()
 	cfg.Logger = log
 	if _, err := cfg.Plan(0); err != nil {
 		return &requestError{problem: err.Error()}
 	}
+	to, err := openTrace(tracePath, r, func(int, int) string { return "inproc" })
+	if err != nil {
+		return err
+	}
+	if to != nil {
+		cfg.Trace = to.event
+	}
 	a := &attendance{
 		request: r, config: cfg, report: newReport(r),
 		progress: newProgress(!r.quiet && !r.json && r.log == "" && std.terminal(), std.err),
 	}
-	var err error
 	if r.dtype == tensors.F64 {
 		err = attendAs[float64](ctx, a)
 	} else {
 		err = attendAs[float32](ctx, a)
 	}
 	a.progress.close()
+	err = errors.Join(err, to.close())
 	if err != nil {
 		err = stopCause(ctx, err)
 	}

@@ -21,6 +21,11 @@ type attendFlags struct {
 	docs, vDim, softcap, slices       string
 	faults, audit, trace, topology    string
 	heartbeat, worldSeed, replay      string
+	compute                           bool
+
+	does     []string // of later(), what the command at hand does
+	noDemo   bool     // without flags the command is no demonstration
+	modelled bool     // no tensor is made, so the machine need not hold them
 }
 
 // bind declares the flags. Words in `quotes` are what a value is called in the help.
@@ -72,16 +77,19 @@ func (f *attendFlags) bindMesh(set *pflag.FlagSet) {
 		name, value, help string
 	}{
 		{&f.mesh, "mesh", "1x1", "head degree x ring degree, `HxC`"},
-		{&f.inner, "inner", "", "inner window `W` of the ring (default the ring degree)"},
+		{&f.inner, "inner", "", "inner window `W` of the double ring, a divisor of the ring degree " +
+			"(default the ring degree: a single ring)"},
 		{&f.placement, "placement", "head-first", "which `order` ranks fill the mesh in: " +
 			"head-first or context-first"},
 		{&f.layout, "layout", "zigzag", "which tokens a rank holds, `zigzag` or contiguous"},
 		{&f.scheme, "scheme", "ring", "how blocks travel: `ring`"},
-		{&f.lanes, "lanes", "1", "lanes of a ring: `1`"},
+		{&f.lanes, "lanes", "1", "`1` or 2: the chunks of a shard travel together, or on lanes of " +
+			"their own"},
 		{&f.rotate, "rotate", "kv", "which blocks travel: `kv`"},
 		{&f.headChunks, "head-chunks", "1", "heads are exchanged in `1` chunk"},
 		{&f.dkvWire, "dkv-wire", "f32", "dtype of travelling dk, dv: `f32`, or f64 if dtype is"},
-		{&f.dkvWindow, "dkv-window", "fold", "path of dk, dv in the double ring: `fold`"},
+		{&f.dkvWindow, "dkv-window", "fold", "how dk, dv cross windows of the double ring: `fold` " +
+			"or local"},
 		{&f.device, "device", "cpu", "where ranks compute: `cpu`"},
 		{&f.procs, "procs", "0", "rank processes: `0`, all ranks in this one"},
 		{&f.transport, "transport", "auto", "how blocks cross: `auto` or inproc"},
@@ -103,19 +111,26 @@ func (f *attendFlags) later() []laterFlag {
 		noFaults    = "this version injects no faults"
 		noModel     = "this version runs on the real clock only"
 	)
-	return []laterFlag{
+	return f.without([]laterFlag{
 		{"docs", &f.docs, oneDocument + "; use --tokens"},
 		{"v-dim", &f.vDim, "this version has values of the keys' dimension; use --dim"},
 		{"softcap", &f.softcap, "this version does not cap logits"},
 		{"slices", &f.slices, "this version has --mask causal and full"},
 		{"faults", &f.faults, noFaults},
 		{"audit", &f.audit, "this version checks results with --check"},
-		{"trace", &f.trace, "this version writes no trace; --log debug shows what actors do"},
+		{"trace", &f.trace, "use kvloom attend or kvloom sim"},
 		{"topology", &f.topology, noModel},
 		{"heartbeat", &f.heartbeat, "this version has --deadline"},
 		{"world-seed", &f.worldSeed, noModel + ", and --seed draws the inputs"},
 		{"replay", &f.replay, noModel},
-	}
+	})
+}
+
+// without leaves out the flags that the command at hand does.
+func (f *attendFlags) without(flags []laterFlag) []laterFlag {
+	return slices.DeleteFunc(flags, func(x laterFlag) bool {
+		return slices.Contains(f.does, x.flag)
+	})
 }
 
 // choice is a flag whose value is one of some words. A word of later ending in a colon stands for
@@ -134,10 +149,10 @@ func (f *attendFlags) choices() []choice {
 		{"layout", f.layout, []string{"zigzag", "contiguous"},
 			[]string{"doc-zigzag", "striped", "striped:", "balanced", "whole-doc", "auto"}},
 		{"scheme", f.scheme, []string{"ring"}, []string{"allgather", "halo", "passq", "auto"}},
-		{"lanes", f.lanes, []string{"1"}, []string{"2"}},
+		{"lanes", f.lanes, []string{"1", "2"}, nil},
 		{"rotate", f.rotate, []string{"kv"}, []string{"q", "auto"}},
 		{"dkv-wire", f.dkvWire, []string{"f32"}, []string{"bf16"}},
-		{"dkv-window", f.dkvWindow, []string{"fold"}, []string{"local"}},
+		{"dkv-window", f.dkvWindow, []string{"fold", "local"}, nil},
 		{"device", f.device, []string{"cpu"}, []string{"cuda"}},
 		{"transport", f.transport, []string{"auto", "inproc"}, []string{"shm", "tcp", "nats"}},
 	}
@@ -157,11 +172,16 @@ func (c *choice) check() error {
 	return badValue(c.flag, c.value, "is unknown: use %s", strings.Join(c.works, " or "))
 }
 
+// bindTrace declares --trace, for the commands that name it in does.
+func (f *attendFlags) bindTrace(set *pflag.FlagSet) {
+	set.StringVar(&f.trace, "trace", "", "write a timeline to this `file`, for ui.perfetto.dev")
+}
+
 // demonstration tells whether nothing was said about the problem or the mesh.
 func (f *attendFlags) demonstration() bool {
-	only := true
+	only := !f.noDemo
 	f.set.Visit(func(x *pflag.Flag) {
-		only = only && slices.Contains([]string{"json", "quiet", "log", "deadline"}, x.Name)
+		only = only && slices.Contains([]string{"json", "quiet", "log", "deadline", "trace"}, x.Name)
 	})
 	return only
 }

@@ -83,10 +83,10 @@ func parseScale(value string, f32 bool, dim int) (float64, error) {
 // defaultScale is attention's usual one.
 func defaultScale(dim int) float64 { return 1 / math.Sqrt(float64(dim)) }
 
-func parseSeed(value string) (uint64, error) {
+func parseSeed(flag, value string) (uint64, error) {
 	n, err := strconv.ParseUint(value, 10, 64)
 	if err != nil {
-		return 0, badValue("seed", value, "is not a whole number from 0 to %d",
+		return 0, badValue(flag, value, "is not a whole number from 0 to %d",
 			uint64(math.MaxUint64))
 	}
 	return n, nil
@@ -101,4 +101,21 @@ func parseDeadline(value string) (time.Duration, error) {
 		return 0, badValue("deadline", value, "is below the limit of 1ms: use one such as 30s")
 	}
 	return d, nil
+}
+
+// divisors lists those of n in words, at most the eight largest.
+func divisors(n int) string {
+	var all []string
+	for d := n; d >= 1; d-- {
+		if n%d == 0 {
+			all = append(all, strconv.Itoa(d))
+		}
+	}
+	if len(all) > 8 {
+		return strings.Join(all[:8], ", ") + " or another divisor"
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
 }

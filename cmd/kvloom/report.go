@@ -100,7 +100,7 @@ func ref(x float64) *number { n := number(x); return &n }
 // newReport has what is known before the run.
 func newReport(r *request) *report {
 	return &report{
-		Mesh: &meshJSON{Head: r.mesh.Head, Ring: r.mesh.Ring, Inner: r.mesh.Ring,
+		Mesh: &meshJSON{Head: r.mesh.Head, Ring: r.mesh.Ring, Inner: r.inner(),
 			Placement: r.mesh.Placement.String()},
 		Scheme: "ring", Layout: r.layout.String(), Mask: r.mask,
 		Tokens: r.tokens, Heads: r.heads, KVHeads: r.kvHeads, Dim: r.dim,
@@ -176,7 +176,7 @@ func digestsOf[T attn.Float](out kvloom.Outputs[T]) *digestsJSON {
 }
 
 // writeJSON writes one object on one line.
-func writeJSON(w io.Writer, x *report) error {
+func writeJSON(w io.Writer, x any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false) // links are written 2->3
 	if err := e.Encode(x); err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/kvloom/kvloom/internal/tensors"
 	"github.com/kvloom/kvloom/mesh"
 	"github.com/kvloom/kvloom/plan"
+	"github.com/kvloom/kvloom/ringbus"
 )
 
 // Values of --check.
@@ -36,6 +36,7 @@ type request struct {
 	seed                        uint64
 	mask                        string
 	mesh                        mesh.Mesh
+	ring                        ringbus.Ring
 	layout                      mesh.Layout
 	inPath, outPath             string
 	in                          *safetensors.File // nil: inputs are drawn
@@ -140,24 +141,39 @@ func (r *request) readMesh(f *attendFlags) (err error) {
 	return r.readInner(f)
 }
 
-// readInner checks the double ring's window, of which this version has the trivial one.
+// readInner reads how the ring goes: its inner window, lanes and the way of dk, dv.
 func (r *request) readInner(f *attendFlags) error {
+	if f.lanes == "2" {
+		r.ring.Lanes = 2
+	}
+	if f.dkvWindow == "local" {
+		r.ring.DKV = ringbus.Local
+	}
 	if !f.set.Changed("inner") {
 		return nil
 	}
 	w, err := strconv.Atoi(f.inner)
-	switch {
-	case err != nil:
-		return badValue("inner", f.inner, "is not a whole number: use %d, the ring degree",
-			r.mesh.Ring)
-	case w < 1 || w > r.mesh.Ring || r.mesh.Ring%w != 0:
+	if err != nil {
+		return badValue("inner", f.inner, "is not a whole number: use a divisor of %d, the ring "+
+			"degree", r.mesh.Ring)
+	}
+	r.ring.Inner = w
+	if err := r.ring.Validate(r.mesh); err != nil || w == 0 {
 		return badValue("inner", f.inner, "does not divide the ring degree %d of --mesh %dx%d: "+
-			"use %d", r.mesh.Ring, r.mesh.Head, r.mesh.Ring, r.mesh.Ring)
-	case w != r.mesh.Ring:
-		return notYet("inner", f.inner, fmt.Sprintf("this version has the single ring, --inner %d",
-			r.mesh.Ring))
+			"use %s", r.mesh.Ring, r.mesh.Head, r.mesh.Ring, divisors(r.mesh.Ring))
+	}
+	if w == r.mesh.Ring {
+		r.ring.Inner = 0 // one window: the same plan, under the same name
 	}
 	return nil
+}
+
+// inner is the inner window of the ring, whose default is the ring degree.
+func (r *request) inner() int {
+	if r.ring.Inner == 0 {
+		return r.mesh.Ring
+	}
+	return r.ring.Inner
 }
 
 // readProblem reads the shape; a file given with --in replaces it later.
@@ -186,15 +202,18 @@ func (r *request) readProblem(f *attendFlags) (err error) {
 			return err
 		}
 	}
-	r.seed, err = parseSeed(f.seed)
+	r.seed, err = parseSeed("seed", f.seed)
 	return err
 }
 
 // readFiles looks into the input file and at the place of the output file.
 func (r *request) readFiles(f *attendFlags) error {
-	for _, x := range []struct{ flag, path string }{{"in", r.inPath}, {"out", r.outPath}} {
+	for _, x := range []struct{ flag, path, what string }{
+		{"in", r.inPath, "safetensors"}, {"out", r.outPath, "safetensors"},
+		{"trace", f.trace, "JSON"}, {"topology", f.topology, "YAML or JSON"},
+	} {
 		if f.set.Changed(x.flag) && x.path == "" {
-			return badValue(x.flag, "", "needs the path of a safetensors file")
+			return badValue(x.flag, "", "needs the path of a %s file", x.what)
 		}
 	}
 	if r.inPath != "" {
@@ -225,6 +244,9 @@ func (r *request) agree(f *attendFlags) (err error) {
 	if !f.set.Changed("deadline") {
 		r.deadline = r.patience()
 	}
+	if f.modelled {
+		return nil
+	}
 	return r.fitsMemory()
 }
 
@@ -248,7 +270,7 @@ func (r *request) attnMask() attn.Mask {
 // config is the session that the request needs, without what listens to it.
 func (r *request) config() kvloom.Config {
 	return kvloom.Config{
-		Mesh: r.mesh, Layout: r.layout, Deadline: r.deadline,
+		Mesh: r.mesh, Layout: r.layout, Ring: r.ring, Deadline: r.deadline,
 		Problems: []kvloom.Problem{{
 			Tokens: r.tokens, Heads: r.heads, KVHeads: r.kvHeads, Dim: r.dim, Scale: r.scale,
 			Mask: r.attnMask(), ElemBytes: r.dtype.Bytes(), AccBytes: r.dtype.AccBytes(),

@@ -93,6 +93,7 @@ func (d *Device[T]) Step(_ actors.Time, in actors.Envelope, out *actors.Outbox) 
 		d.fence = max(d.fence, int64(in.Epoch))
 		d.streams.Flush()
 		d.owes, d.broken = true, false
+		d.giveUp()
 	case actors.Ping:
 		d.pong(in, out)
 		return
@@ -100,6 +101,16 @@ func (d *Device[T]) Step(_ actors.Time, in actors.Envelope, out *actors.Outbox) 
 		return
 	}
 	d.pump(out)
+}
+
+// giveUp drops what the ops that run have not begun: an abort need not wait for a long op's end.
+func (d *Device[T]) giveUp() {
+	if d.store == nil || d.pool == nil {
+		return
+	}
+	for i := range d.runs {
+		d.pool.Drop(&d.runs[i].batch)
+	}
 }
 
 // pong gives its rank a sign of life that changes as long as the pool gets work done.
@@ -174,10 +185,10 @@ func (d *Device[T]) done(in actors.Envelope, out *actors.Outbox) {
 
 // fail tells the rank of a failed op; whatever waits for it must not run.
 func (d *Device[T]) fail(e actors.Envelope, err error, out *actors.Outbox) {
-	out.Note(fmt.Sprintf("device %d: %v", d.self.Rank, err))
 	if int64(e.Epoch) <= d.fence {
-		return
+		return // nobody waits for it any more
 	}
+	out.Note(fmt.Sprintf("device %d: %v", d.self.Rank, err))
 	d.broken = true
 	out.Send(actors.Envelope{
 		To: d.rank, From: d.self, Kind: actors.Broken, Fault: actors.DeviceFault, Epoch: e.Epoch,

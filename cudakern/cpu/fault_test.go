@@ -228,6 +228,8 @@ func TestFaultsOfRounds(t *testing.T) {
 	wantFault(t, s.Do(-1, 0, 0), "rank -1: this process has ranks 0 to 0")
 	wantFault(t, s.SetInput(0, 0, plan.HomeQ), "home.q was given as 0 parts")
 	wantFault(t, s.SetInput(0, 0, plan.HomeOut, nil), "home.o was given as 1 parts")
+	wantFault(t, s.SetInput(0, 0, plan.VecIn, nil, nil), "vec.in was given as 2 parts")
+	wantFault(t, s.SetInput(0, 0, plan.SumOut, nil), "sum.out was given as 1 parts")
 	setInputs(t, s, b, p, 0)
 	if err := s.SetInput(0, 0, plan.HomeKV, make([]float64, 72), make([]float64, 71)); err != nil {
 		t.Fatal(err)

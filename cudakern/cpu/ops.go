@@ -66,8 +66,8 @@ func (j *Job[T]) run(task, lo, hi int, scratch *Scratch) {
 	}
 }
 
-// beginMove readies pack and unpack: regions of blocks go to their places in a block of their own, or
-// the parts of all contributors are summed into one.
+// beginMove readies pack and unpack: regions of blocks go to their places in a block of their own,
+// or the parts of all contributors are summed into one.
 func (j *Job[T]) beginMove() int {
 	last := len(j.args) - 1
 	t, from := j.args[last].Tensor, j.args[last].Tensor
@@ -107,7 +107,8 @@ func (j *Job[T]) beginMove() int {
 
 // summing tells whether the unpack at hand adds the parts of contributors.
 func (j *Job[T]) summing() bool {
-	return j.args[len(j.args)-1].Tensor == plan.Sum && j.args[0].Tensor == plan.Vec
+	return j.what.Program.Ops[j.op].Kind == plan.Unpack &&
+		j.args[len(j.args)-1].Tensor == plan.Sum && j.args[0].Tensor == plan.Vec
 }
 
 // move does rows [lo,hi) of the block that is made.

@@ -104,10 +104,48 @@ func (p *Pool) Submit(b *Batch) error {
 	return nil
 }
 
-// Close waits until what was submitted is over and all workers have ended.
+// errDropped is what a batch ends with when it was given up.
+var errDropped = errors.New("the work was given up")
+
+// Drop gives up the tasks of a batch that have not begun. The batch is over, with an error, when
+// those that have begun are; a batch that is over already stays as it is.
+func (p *Pool) Drop(b *Batch) {
+	p.mu.Lock()
+	over := p.drop(b)
+	p.mu.Unlock()
+	if over {
+		b.Over(errDropped)
+	}
+}
+
+// drop takes a batch from the active ones, and reports whether that makes it over.
+func (p *Pool) drop(b *Batch) bool {
+	for i, a := range p.active {
+		if a == b {
+			b.left -= b.Tasks - b.next
+			b.err = errDropped
+			p.retire(i)
+			return b.left == 0
+		}
+	}
+	return false
+}
+
+// Close gives up what has not begun, and waits until what has is over and all workers have ended.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
+	var over []*Batch
+	for len(p.active) > 0 {
+		if b := p.active[0]; p.drop(b) {
+			over = append(over, b)
+		}
+	}
+	p.mu.Unlock()
+	for _, b := range over {
+		b.Over(errDropped)
+	}
+	p.mu.Lock()
 	p.wake.Broadcast()
 	p.mu.Unlock()
 	p.workers.Wait()
@@ -176,13 +214,7 @@ func (p *Pool) finish(b *Batch, nanos int64, err error) bool {
 	if err == nil || b.err != nil {
 		return b.left == 0
 	}
+	p.drop(b)
 	b.err = err
-	for i, a := range p.active {
-		if a == b {
-			b.left -= b.Tasks - b.next
-			p.retire(i)
-			break
-		}
-	}
 	return b.left == 0
 }

@@ -171,22 +171,69 @@ func TestPanicsAtOnce(t *testing.T) {
 	}
 }
 
-func TestCloseWaits(t *testing.T) {
+// TestCloseGivesUp: Close waits for the tasks that have begun; the batches whose others have not are
+// over with an error, each once.
+func TestCloseGivesUp(t *testing.T) {
 	p := cpu.NewPool(2)
-	var ran atomic.Int32
+	begun, goOn := make(chan struct{}, 100), make(chan struct{})
+	var ends []<-chan error
 	for range 10 {
-		b, _ := batchOf(3, func(int) { ran.Add(1) })
+		b, over := batchOf(3, func(int) {
+			begun <- struct{}{}
+			<-goOn
+		})
 		submit(t, p, b)
+		ends = append(ends, over)
 	}
-	p.Close()
-	if n := ran.Load(); n != 30 {
-		t.Errorf("%d tasks of 30 had run when the pool was closed", n)
+	<-begun
+	<-begun
+	closed := make(chan struct{})
+	go func() {
+		p.Close()
+		close(closed)
+	}()
+	for _, over := range ends[2:] {
+		if err := <-over; err == nil {
+			t.Error("a batch that never began is over without an error")
+		}
+	}
+	select {
+	case <-closed:
+		t.Error("Close did not wait for tasks that had begun")
+	default:
+	}
+	close(goOn)
+	<-closed
+	for _, over := range ends[:2] {
+		<-over
 	}
 	b, _ := batchOf(1, func(int) {})
 	if err := p.Submit(b); err == nil || !strings.Contains(err.Error(), "pool is closed") {
 		t.Errorf("work after Close: %v", err)
 	}
 	p.Close()
+}
+
+// TestDrop: a batch that is given up is over when the tasks that have begun are.
+func TestDrop(t *testing.T) {
+	p := cpu.NewPool(1)
+	defer p.Close()
+	begun, goOn := make(chan struct{}, 10), make(chan struct{})
+	var ran atomic.Int32
+	b, over := batchOf(1000, func(int) {
+		ran.Add(1)
+		begun <- struct{}{}
+		<-goOn
+	})
+	submit(t, p, b)
+	<-begun
+	p.Drop(b)
+	p.Drop(b)
+	close(goOn)
+	if err := <-over; err == nil || ran.Load() != 1 {
+		t.Errorf("%d tasks ran, error %v", ran.Load(), err)
+	}
+	p.Drop(b)
 }
 
 func TestEmptyBatch(t *testing.T) {

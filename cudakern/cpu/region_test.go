@@ -179,6 +179,48 @@ func TestGather(t *testing.T) {
 	})
 }
 
+// TestSum adds the parts of contributors, which come in sources of one and more and of some rows
+// each, and compares with sums in the order of contributors, bit by bit.
+func TestSum(t *testing.T) {
+	const contributors = 5
+	h := &plan.Header{Shape: plan.Shape{QHeads: contributors, KHeads: 1}}
+	rapid.Check(t, func(t *rapid.T) {
+		tokens := drawTokens(t, "elements", seq(12))
+		want := make([]float64, 12)
+		var sources []view[float64]
+		for lo := int32(0); lo < contributors; {
+			hi := rapid.Int32Range(lo+1, contributors).Draw(t, "hi")
+			front := drawTokens(t, "front", tokens)
+			back := slices.DeleteFunc(slices.Clone(tokens), func(x int) bool {
+				return slices.Contains(front, x)
+			})
+			for _, part := range [][]int{front, back} {
+				v := blockOf(h, plan.Vec, cutSet(t, part), mesh.Heads{Lo: lo, Hi: hi}, 1)
+				for i := range v.data {
+					v.data[i] = 1 / v.data[i] // not exact, so that the order shows
+				}
+				sources = append(sources, v)
+			}
+			lo = hi
+		}
+		for _, token := range tokens {
+			want[token] = 1 / value(1, 0, token, 0, 0)
+			for c := 1; c < contributors; c++ {
+				want[token] += 1 / value(1, 0, token, c, 0)
+			}
+		}
+		dst := blockOf(h, plan.Sum, cutSet(t, tokens), mesh.Heads{Hi: 1}, 0)
+		cut := rapid.IntRange(0, len(tokens)).Draw(t, "cut")
+		sum(&dst, sources, cut, len(tokens))
+		sum(&dst, sources, 0, cut)
+		for i, token := range dst.set.Positions() {
+			if dst.data[i] != want[token] {
+				t.Fatalf("element %d is %v, want %v", token, dst.data[i], want[token])
+			}
+		}
+	})
+}
+
 func TestClassesWasteAtMostAnEighth(t *testing.T) {
 	last, before := -1, int64(0)
 	for words := int64(1); words < 70000; words++ {

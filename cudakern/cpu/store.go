@@ -141,8 +141,9 @@ func inputParts(role plan.Role) int {
 
 // SetInput copies a session's input into memory that the rank owns: HomeQ q, HomeKV k and v, HomeDO
 // dO, each [rows, heads, D or DV] of the rank's own tokens, and VecIn the elements that the rank
-// brings to a collective. Empty parts mean that the rank has no tokens or elements. Lengths are checked against the plan when the first round that reads them begins.
-// No round of the state may run meanwhile.
+// brings to a collective. Empty parts mean that the rank has no tokens or elements. Lengths are
+// checked against the plan when the first round that reads them begins. No round of the state may
+// run meanwhile.
 func (s *Store[T]) SetInput(rank, state int32, role plan.Role, parts ...[]T) error {
 	m, err := s.of(rank)
 	if err != nil {
@@ -177,9 +178,9 @@ func (s *Store[T]) SetInput(rank, state int32, role plan.Role, parts ...[]T) err
 }
 
 // Output gives what a rank holds under a role, as views of its memory in the parts of its tensor:
-// HomeOut out and lse, HomeDQ dq, HomeDKV dk and dv, SumOut the sums of a collective. They are valid until the next round of
-// the state, SetInput or Forget. A rank that has no tokens has no output: that is an error, as is
-// a role that no round has made yet.
+// HomeOut out and lse, HomeDQ dq, HomeDKV dk and dv, SumOut the sums of a collective. They are
+// valid until the next round of the state, SetInput or Forget. A rank that has no tokens has no
+// output: that is an error, as is a role that no round has made yet.
 func (s *Store[T]) Output(rank, state int32, role plan.Role) ([][]T, error) {
 	m, err := s.of(rank)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// openData opens a file of the data folder beside the module, or skips.
+// openData opens a file of the integration tests' data or of the folder beside the module, or skips.
 func openData(t *testing.T, name string) *File {
 	t.Helper()
 	root, err := os.Getwd()
@@ -23,8 +23,12 @@ func openData(t *testing.T, name string) *File {
 			t.Fatal("no go.mod above the test")
 		}
 	}
-	path := filepath.Join(root, "..", "shared", "data", name)
+	path := filepath.Join(root, "integration", "testdata", name)
 	f, err := Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		path = filepath.Join(root, "..", "shared", "data", name)
+		f, err = Open(path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("%s is not there: the files of real attention data lie beside the module", path)
 	}

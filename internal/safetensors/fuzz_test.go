@@ -3,6 +3,7 @@ package safetensors
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 )
@@ -54,6 +55,45 @@ func FuzzRead(f *testing.F) {
 		}
 		again(t, in, fields)
 	})
+}
+
+// FuzzHeader holds the scanner to package encoding/json: the same texts pass, and say the same.
+func FuzzHeader(f *testing.F) {
+	for _, c := range slices.Concat(poorHeaders(), poorTensors()) {
+		if len(c.b) > 8 {
+			f.Add(c.b[8:])
+		}
+	}
+	f.Add([]byte(`{"\ud83d\ude00\b\f\n\r\t\"\\\/":{"x":[{},[],{"":-0.1e+2,"b":[true,false,null]}],` +
+		`"dtype":"\u0046\ud800","data_offsets":[0,18446744073709551615],"shape":[]}}`))
+	f.Add([]byte(`{"__metadata__":{"a":"\u00e9\uDC00\ud800\u0041","":""}, "é" : { } }` + "\n\t\r "))
+	f.Fuzz(func(t *testing.T, text []byte) { sameAsSlow(t, text) })
+}
+
+// sameAsSlow reads a header both ways.
+func sameAsSlow(t interface{ Fatalf(string, ...any) }, text []byte) {
+	fast, err := scanHeader("in.st", text)
+	want, slowErr := slowHeader(text)
+	if (err == nil) != (slowErr == nil) {
+		t.Fatalf("%q: the scanner says %v, encoding/json %v", text, err, slowErr)
+	}
+	if err != nil {
+		var e *Error
+		if !errors.As(err, &e) || e.File != "in.st" || len(err.Error()) > 1000 {
+			t.Fatalf("a poor error: %v", err)
+		}
+		return
+	}
+	same := func(a, b Tensor) bool {
+		return a.Name == b.Name && a.DType == b.DType && slices.Equal(a.Shape, b.Shape) &&
+			a.Begin == b.Begin && a.End == b.End && fast.index[a.Name] < len(fast.tensors) &&
+			fast.tensors[fast.index[a.Name]].Name == a.Name
+	}
+	if !slices.EqualFunc(fast.tensors, want.tensors, same) ||
+		!maps.Equal(fast.metadata, want.metadata) {
+		t.Fatalf("%q: the scanner says %+v %q, encoding/json %+v %q", text, fast.tensors,
+			fast.metadata, want.tensors, want.metadata)
+	}
 }
 
 // again writes the fields and reads them back.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/kvloom/kvloom/internal/tensors"
 )
@@ -29,34 +30,51 @@ type Tensor struct {
 type File struct {
 	name     string
 	r        io.ReaderAt
-	closer   io.Closer // nil when the caller owns r
-	data     int64     // offset of the first data byte
-	tensors  []Tensor  // in the header's order
+	file     *os.File // r, when Open opened it; nil when the caller owns r
+	mem      []byte   // the whole file as memory; nil when it is read through r
+	viewed   atomic.Bool
+	data     int64    // offset of the first data byte
+	tensors  []Tensor // in the header's order
 	index    map[string]int
 	metadata map[string]string
 }
 
-// Open opens and checks the file at path, which must be a regular file. The caller closes it.
-func Open(path string) (*File, error) {
-	info, err := os.Stat(path) // before os.Open, which would wait for ever on a named pipe
+// Open opens and checks the file at path, which must be a regular file, and maps it into memory
+// where the system can. The caller closes it.
+func Open(path string) (*File, error) { return open(path, mapFile) }
+
+// open is Open with a way to map a file, which gives nil where there is none.
+func open(path string, mapFile func(r *os.File, size int64) []byte) (*File, error) {
+	r, size, err := openRegular(path)
 	if err != nil {
-		return nil, caused(path, "cannot be read", err)
+		return nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, &Error{File: path, Problem: fmt.Sprintf("is not a regular file but %v",
-			info.Mode())}
-	}
-	r, err := os.Open(path)
-	if err != nil {
-		return nil, caused(path, "cannot be read", err)
-	}
-	f, err := New(r, info.Size(), path)
+	f, err := New(r, size, path)
 	if err != nil {
 		_ = r.Close() // opened for reading: nothing can be lost
 		return nil, err
 	}
-	f.closer = r
+	f.file, f.mem = r, mapFile(r, size)
 	return f, nil
+}
+
+func openRegular(path string) (*os.File, int64, error) {
+	info, err := os.Stat(path) // before os.Open, which would wait for ever on a named pipe
+	if err == nil && info.Mode().IsRegular() {
+		var r *os.File
+		if r, err = os.Open(path); err == nil {
+			info, err = r.Stat() // another file may have taken the path in between
+			if err == nil && info.Mode().IsRegular() {
+				return r, info.Size(), nil
+			}
+			_ = r.Close()
+		}
+	}
+	if err != nil {
+		return nil, 0, caused(path, "cannot be read", err)
+	}
+	return nil, 0, &Error{File: path, Problem: fmt.Sprintf("is not a regular file but %v",
+		info.Mode())}
 }
 
 // New checks the size bytes of r as a file; name stands for it in errors. The caller keeps r.
@@ -83,30 +101,15 @@ func New(r io.ReaderAt, size int64, name string) (*File, error) {
 	if err := readFull(r, text, 8); err != nil {
 		return nil, caused(name, "the header cannot be read", err)
 	}
-	var err error
-	if f.tensors, f.metadata, err = parseHeader(name, text); err != nil {
+	s, err := scanHeader(name, text)
+	if err != nil {
 		return nil, err
 	}
-	f.data = 8 + int64(n)
-	if err = checkTensors(name, f.tensors, size-f.data); err != nil {
+	f.tensors, f.index, f.metadata, f.data = s.tensors, s.index, s.metadata, 8+int64(n)
+	if err := checkTensors(name, f.tensors, size-f.data); err != nil {
 		return nil, err
-	}
-	f.index = make(map[string]int, len(f.tensors))
-	for i := range f.tensors {
-		f.index[f.tensors[i].Name] = i
 	}
 	return f, nil
-}
-
-// Close closes what Open opened; after New it does nothing.
-func (f *File) Close() error {
-	if f.closer == nil {
-		return nil
-	}
-	if err := f.closer.Close(); err != nil {
-		return caused(f.name, "cannot be closed", err)
-	}
-	return nil
 }
 
 // Names lists the tensors in the header's order.
@@ -205,14 +208,31 @@ func ReadRange[T tensors.Float](f *File, name string, first int, dst []T) error 
 			"%d elements from %d on were asked for, but it has %d", len(dst), first, n)}
 	}
 	off := f.data + t.Begin + int64(first)*int64(size)
+	if err := fill(f, dst, d, off); err != nil {
+		e := caused(f.name, fmt.Sprintf("%d bytes at offset %d cannot be read", len(dst)*size, off),
+			err)
+		e.Tensor = name
+		return e
+	}
+	return nil
+}
+
+// fill decodes the elements at an offset of the file.
+func fill[T tensors.Float](f *File, dst []T, d tensors.DType, off int64) error {
+	size := d.Bytes()
+	if f.mem != nil {
+		end := off + int64(len(dst))*int64(size)
+		err := guard(f.mem, func() { tensors.Decode(dst, d, f.mem[off:end]) })
+		if err == nil {
+			err = f.reaches(end)
+		}
+		return err
+	}
 	buf := make([]byte, min(chunkBytes, len(dst)*size))
 	for len(dst) > 0 {
 		m := min(len(dst), chunkBytes/size)
 		if err := readFull(f.r, buf[:m*size], off); err != nil {
-			e := caused(f.name, fmt.Sprintf("%d bytes at offset %d cannot be read", m*size, off),
-				err)
-			e.Tensor = name
-			return e
+			return err
 		}
 		tensors.Decode(dst[:m], d, buf[:m*size])
 		dst, off = dst[m:], off+int64(m*size)

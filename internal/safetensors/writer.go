@@ -95,6 +95,10 @@ func Encode(w io.Writer, name string, fields []Field, metadata map[string]string
 
 // layOut checks the fields, puts them in file order and gives the header: length, JSON, padding.
 func layOut(file string, fields []Field, meta map[string]string) ([]byte, []Field, error) {
+	if n := max(len(fields), len(meta)); n > MaxTensors {
+		return nil, nil, &Error{File: file, Problem: fmt.Sprintf("it would hold %d tensors or "+
+			"keys of metadata, over the limit of %d, and no reader would take it", n, MaxTensors)}
+	}
 	order := slices.Clone(fields)
 	slices.SortStableFunc(order, func(a, b Field) int {
 		return cmp.Or(cmp.Compare(b.dtype.Bytes(), a.dtype.Bytes()), cmp.Compare(a.name, b.name))

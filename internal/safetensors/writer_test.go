@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -164,6 +165,13 @@ func TestEncodeRefuses(t *testing.T) {
 }
 
 func TestHeaderLimit(t *testing.T) {
+	many := make([]Field, MaxTensors+1)
+	wantError(t, Encode(io.Discard, "out.st", many, nil), "262145 tensors", "limit of 262144")
+	if err := Encode(io.Discard, "out.st", many[1:], nil); err == nil {
+		t.Error("fields without names were written")
+	} else if strings.Contains(err.Error(), "262144") {
+		t.Errorf("as many as the limit: %v", err)
+	}
 	if err := checkHeaderBytes("out.st", MaxHeaderBytes); err != nil {
 		t.Error(err)
 	}

@@ -7,7 +7,7 @@ const latticeText = `
 	L0 = internal/tensors, internal/safetensors;
 	L1 = mesh, attn, actors, transport, cudakern;
 	L2 = plan;
-	BUILDERS = ringbus, headshuffle;
+	BUILDERS = ringbus, headshuffle, collect;
 	PURE = L1, L2, BUILDERS, rank, sched;
 
 	HOSTS = actors/live, sim;
@@ -89,6 +89,8 @@ func bans() []ban {
 			"the scheduler grants rounds of any plan; who built it is not its concern"},
 		{"ringbus", "headshuffle", "the two axes are independent; plan puts them together"},
 		{"headshuffle", "ringbus", "the two axes are independent; plan puts them together"},
+		{"collect", "ringbus, headshuffle", "a collective is a plan of its own, not of attention"},
+		{"ringbus, headshuffle", "collect", "attention's plans need no collective"},
 		{"plan", "BUILDERS",
 			"Verify must not trust a builder's own code; builders hand themselves in"},
 		{"plan, BUILDERS", "actors, transport, cudakern",
@@ -171,6 +173,8 @@ func outside() []ban {
 			"flags are read by the command; others are given values"},
 		{"L6", "github.com/jedib0t/go-pretty/v6", display},
 		{"L6", "github.com/vbauerster/mpb/v8", display},
+		{"L6", "go.yaml.in/yaml/v3",
+			"files that people write are decoded by the command; others are given values"},
 		{"NONE", "pgregory.net/rapid", testsOnly},
 		{"NONE", "go.uber.org/goleak", testsOnly},
 		{"NONE", "github.com/google/go-cmp", testsOnly},

@@ -107,7 +107,7 @@ func (n *Net) Handle(e actors.Envelope) {
 		return
 	}
 	if e.Peer < 0 || int(e.Peer) >= len(n.ends) {
-		n.broken(r, e.Op, &e, fmt.Errorf("peer %d is none of the %d ranks", e.Peer, len(n.ends)))
+		n.broken(r, e.Op, &e, actors.LinkFault, fmt.Errorf("peer %d is none of the %d ranks", e.Peer, len(n.ends)))
 		return
 	}
 	if e.Kind == actors.Post {
@@ -125,7 +125,7 @@ func (n *Net) post(e actors.Envelope) {
 	}
 	defer n.release(r)
 	if err := n.o.Mover.Post(r, e.Round, e.Op); err != nil {
-		n.broken(r, e.Op, &e, err)
+		n.broken(r, e.Op, &e, actors.LinkFault, err)
 		return
 	}
 	at := &n.ends[r]
@@ -140,7 +140,7 @@ func (n *Net) post(e actors.Envelope) {
 		n.dropped.Add(1)
 		return
 	case err != nil:
-		n.broken(r, e.Op, &e, err)
+		n.broken(r, e.Op, &e, actors.LinkFault, err)
 		return
 	}
 	n.tell(e.Peer, actors.Envelope{
@@ -159,17 +159,21 @@ func (n *Net) put(e actors.Envelope) {
 	if ok {
 		dst.claims++
 	}
+	late := dst.epoch > e.Epoch || (dst.epoch == e.Epoch && dst.flushed)
 	dst.mu.Unlock()
-	switch {
-	case !ok:
-		n.dropped.Add(1)
+	if !ok {
+		n.unwanted(&e, late)
 		n.release(t.src())
 		return
+	}
+	t.recv = posted.Op
+	err := transport.HeaderOf(&posted).Check(transport.HeaderOf(&e))
+	switch {
+	case err != nil:
+		n.fail(&t, actors.Corrupt, err)
 	case n.o.Pace == nil:
-		t.recv = posted.Op
 		n.move(&t)
 	default:
-		t.recv = posted.Op
 		n.ways.add(t)
 	}
 	n.release(t.src())
@@ -184,12 +188,7 @@ func (n *Net) move(t *transfer) {
 	_, err := n.o.Mover.Hop(src, dst, e.Round, e.Op, t.recv)
 	at.hopping.Unlock()
 	if err != nil {
-		err = fmt.Errorf("link %d->%d, lane %d tick %d of round %d: %w", src, dst, e.Lane, e.Tick,
-			e.Round, err)
-		n.broken(src, e.Op, e, err)
-		came := *e
-		came.Peer = src
-		n.broken(dst, t.recv, &came, nil)
+		n.fail(t, actors.LinkFault, err)
 		return
 	}
 	n.tell(src, actors.Envelope{
@@ -198,6 +197,26 @@ func (n *Net) move(t *transfer) {
 	came := *e
 	came.Kind, came.Op, came.Peer = actors.Arrived, t.recv, src
 	n.tell(dst, came)
+}
+
+// unwanted is a put without a receive. In an epoch that is over that is what an abort leaves; else
+// the sender follows another plan.
+func (n *Net) unwanted(e *actors.Envelope, late bool) {
+	n.dropped.Add(1)
+	if !late {
+		n.broken(e.From.Rank, e.Op, e, actors.Corrupt, fmt.Errorf("link %d->%d: a block came for "+
+			"which no receive is open: %v", e.From.Rank, e.Peer, transport.HeaderOf(e)))
+	}
+}
+
+// fail tells both ends that a transfer failed.
+func (n *Net) fail(t *transfer, f actors.Fault, err error) {
+	e := &t.put
+	n.broken(t.src(), e.Op, e, f, fmt.Errorf("link %d->%d, lane %d tick %d of round %d: %w", t.src(),
+		t.dst(), e.Lane, e.Tick, e.Round, err))
+	came := *e
+	came.Peer = t.src()
+	n.broken(t.dst(), t.recv, &came, f, nil)
 }
 
 // enter begins a post or put and claims the rank's slots; false drops it. An older epoch's is
@@ -292,12 +311,12 @@ func (n *Net) tell(r int32, e actors.Envelope) {
 }
 
 // broken tells a rank that a transfer failed; err is noted.
-func (n *Net) broken(r, op int32, e *actors.Envelope, err error) {
+func (n *Net) broken(r, op int32, e *actors.Envelope, f actors.Fault, err error) {
 	if err != nil {
 		n.note(r, err.Error())
 	}
 	n.tell(r, actors.Envelope{
-		Kind: actors.Broken, Fault: actors.LinkFault, Epoch: e.Epoch, Round: e.Round, Op: op,
+		Kind: actors.Broken, Fault: f, Epoch: e.Epoch, Round: e.Round, Op: op,
 		Peer: e.Peer, Lane: e.Lane, Tick: e.Tick})
 }
 

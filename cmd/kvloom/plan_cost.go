@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/kvloom/kvloom/plan"
+	"github.com/spf13/cobra"
+)
+
+func newPlanCost(std streams) *cobra.Command {
+	f := &planFlags{attendFlags: attendFlags{does: []string{"topology"}}}
+	cmd := &cobra.Command{
+		Use:   "cost",
+		Short: "prices a plan on a modelled cluster",
+		Long: "cost says what the plan of a problem takes on the cluster that --topology describes: " +
+			"time,\ntime in which a device waits for a link, bytes by link, memory; per rank, and " +
+			"step by step\nfor the slowest rank. Nothing is run.",
+		Args: flagsOnly,
+		RunE: func(*cobra.Command, []string) error { return f.cost(std) },
+	}
+	f.bindPlan(cmd)
+	f.bindBackward(cmd)
+	cmd.Flags().StringVar(&f.topology, "topology", "", "the cluster, a YAML or JSON `file`")
+	return cmd
+}
+
+// costJSON is the JSON of plan cost; all figures but ranks are of the slowest rank.
+type costJSON struct {
+	PlanHash       string           `json:"plan_hash"`
+	Passes         []string         `json:"passes"`
+	Ranks          int              `json:"ranks"`
+	Rank           int              `json:"rank"`
+	Seconds        number           `json:"seconds"`
+	ComputeSeconds number           `json:"compute_seconds"`
+	ExposedSeconds number           `json:"exposed_seconds"`
+	Flops          int64            `json:"flops"`
+	Bytes          map[string]int64 `json:"bytes"`
+	PeakBytes      int64            `json:"peak_bytes"`
+	Steps          []costStepJSON   `json:"steps"`
+}
+
+type costStepJSON struct {
+	Pass           string `json:"pass"`
+	Tick           int32  `json:"tick"`
+	Flops          int64  `json:"flops"`
+	Bytes          int64  `json:"bytes"`
+	Seconds        number `json:"seconds"`
+	ExposedSeconds number `json:"exposed_seconds"`
+}
+
+func (f *planFlags) cost(std streams) error {
+	if !f.set.Changed("topology") {
+		return &requestError{flag: "topology", problem: "is needed: name a YAML or JSON file of the " +
+			"cluster, such as\n  " + topologyExample}
+	}
+	r, err := f.planned()
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	top, err := readTopology(f.topology)
+	if err != nil {
+		return err
+	}
+	if err := top.Fits(r.mesh.Ranks()); err != nil {
+		return badValue("topology", f.topology, "%v", err)
+	}
+	if err := r.savePlan(); err != nil {
+		return err
+	}
+	e, err := plan.Cost(r.plan, top, plan.CostOptions{Passes: r.passes()})
+	if err != nil {
+		return badValue("topology", f.topology, "%v", err)
+	}
+	hash, err := r.plan.Hash()
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return printJSON(std.out, newCostJSON(e, hash.String(), r.passes()))
+	}
+	return printText(std.out, r.heading(hash.String())+costPage(r, top, e))
+}
+
+func newCostJSON(e *plan.Estimate, hash string, passes []plan.Pass) *costJSON {
+	s := &e.Ranks[e.Slowest]
+	x := &costJSON{
+		PlanHash: hash, Ranks: len(e.Ranks), Rank: e.Slowest, Seconds: seconds(e.Nanos),
+		ComputeSeconds: seconds(s.ComputeNanos), ExposedSeconds: seconds(s.ExposedNanos),
+		Flops: s.Flops, PeakBytes: s.PeakBytes, Bytes: map[string]int64{}, Steps: []costStepJSON{},
+	}
+	for _, p := range passes {
+		x.Passes = append(x.Passes, p.String())
+	}
+	for k := range plan.NumLinkKinds {
+		x.Bytes[k.String()] = s.BytesBy(k)
+	}
+	for c := plan.A2AForward; c <= plan.A2ABackward; c++ {
+		x.Bytes[c.String()] = s.BytesOf(c)
+	}
+	for _, t := range e.Steps {
+		x.Steps = append(x.Steps, costStepJSON{t.Pass.String(), t.Tick, t.Flops, t.Bytes,
+			seconds(t.Nanos), seconds(t.ExposedNanos)})
+	}
+	return x
+}
+
+func seconds(nanos int64) number { return number(float64(nanos) / 1e9) }
+
+func nanosText(nanos int64) string {
+	switch {
+	case nanos < 1000:
+		return fmt.Sprintf("%d ns", nanos)
+	case nanos < 1e6:
+		return fmt.Sprintf("%.1f us", float64(nanos)/1e3)
+	case nanos < 1e9:
+		return fmt.Sprintf("%.2f ms", float64(nanos)/1e6)
+	}
+	return fmt.Sprintf("%.2f s", float64(nanos)/1e9)
+}
+
+// costPage is the estimate for a person.
+func costPage(r *planRequest, top *plan.Topology, e *plan.Estimate) string {
+	s := &e.Ranks[e.Slowest]
+	page := fmt.Sprintf("on %d nodes of %d ranks, %.3g FLOP/s each; %.3g bytes/s inside a node, "+
+		"%.3g between\n", top.Nodes, top.RanksPerNode, top.Flops, top.Local.BytesPerS,
+		top.Remote.BytesPerS)
+	t := plainTable("rank", "h,c", "work", "sent inside", "sent outside", "time", "compute",
+		"exposed wait", "peak memory")
+	for i := range e.Ranks {
+		if i == tableRows {
+			t.AppendRow(table.Row{fmt.Sprintf("and %d more", len(e.Ranks)-tableRows)})
+			break
+		}
+		c, at := &e.Ranks[i], r.mesh.Coord(i)
+		t.AppendRow(table.Row{i, fmt.Sprintf("%d,%d", at.H, at.C), flopsText(c.Flops),
+			bytesText(c.BytesBy(plan.LocalLink)), bytesText(c.BytesBy(plan.RemoteLink)),
+			nanosText(c.Nanos), nanosText(c.ComputeNanos), nanosText(c.ExposedNanos),
+			bytesText(c.PeakBytes)})
+	}
+	page += t.Render() + fmt.Sprintf("\n\nsteps of rank %d, the slowest\n", e.Slowest)
+	t = plainTable("pass", "step", "tick", "work", "sent", "time", "exposed wait")
+	n, pass := 0, plan.Pass(255)
+	for _, x := range e.Steps {
+		if x.Pass != pass {
+			n, pass = 0, x.Pass
+		}
+		step := strconv.Itoa(n)
+		if x.Flops == 0 {
+			step = "end"
+		}
+		n++
+		t.AppendRow(table.Row{x.Pass, step, x.Tick, flopsText(x.Flops), bytesText(x.Bytes),
+			nanosText(x.Nanos), nanosText(x.ExposedNanos)})
+	}
+	return page + t.Render() + fmt.Sprintf("\n\n%s: %s, of which its device computes %s and waits "+
+		"%s\n", passWords(r.passes()), nanosText(e.Nanos), nanosText(s.ComputeNanos),
+		nanosText(s.ExposedNanos))
+}
+
+// plainTable is a table with a head, all columns to the right.
+func plainTable(head ...any) table.Writer {
+	t := table.NewWriter()
+	t.SetStyle(table.StyleLight)
+	t.Style().Format.Header = text.FormatDefault
+	t.AppendHeader(head)
+	var right []table.ColumnConfig
+	for n := range head {
+		right = append(right, table.ColumnConfig{Number: n + 1, Align: text.AlignRight,
+			AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(right)
+	return t
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kvloom/kvloom/plan"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// maxPlanFile is the most bytes of a plan's text that are read: 1,024 ranks take some 200 MB.
+const maxPlanFile = 2 << 30
+
+func newPlanVerify(std streams) *cobra.Command {
+	f := &planFlags{}
+	cmd := &cobra.Command{
+		Use:   "verify [FILE]",
+		Short: "proves a plan sound, or says what is wrong",
+		Long: "verify proves the plan of a problem, both passes of it, or a plan's text in FILE (see " +
+			"plan\nshow --out): every allowed pair is computed exactly once, transfers match and " +
+			"cannot stop\nfor ever, no slot is used twice at a time, gradients come home. It ends " +
+			"with 1 when the plan\nis broken and says where.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return &requestError{problem: fmt.Sprintf("plan verify takes one file, so %s has no "+
+					"meaning", show(args[1]))}
+			}
+			if len(args) == 1 {
+				return f.verifyFile(args[0], std)
+			}
+			return f.verifyProblem(std)
+		},
+	}
+	f.bindPlan(cmd)
+	return cmd
+}
+
+// verifyJSON is the JSON of plan verify.
+type verifyJSON struct {
+	OK         bool            `json:"ok"`
+	PlanHash   string          `json:"plan_hash,omitempty"`
+	Ranks      int             `json:"ranks"`
+	Ops        int             `json:"ops"`
+	Found      int             `json:"found"`
+	Violations []violationJSON `json:"violations"`
+}
+
+// violationJSON is one broken rule; rank and op are -1 where there is none.
+type violationJSON struct {
+	Kind string `json:"kind"`
+	Rank int    `json:"rank"`
+	Op   int    `json:"op"`
+	Text string `json:"text"`
+}
+
+func (f *planFlags) verifyProblem(std streams) error {
+	r, err := f.planned()
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	if err := r.savePlan(); err != nil {
+		return err
+	}
+	hash, err := r.plan.Hash()
+	if err != nil {
+		return err
+	}
+	page := ""
+	if !f.json {
+		page = r.heading(hash.String())
+	}
+	return verdict(r.plan, hash.String(), page, f.json, std)
+}
+
+func (f *planFlags) verifyFile(path string, std streams) error {
+	given := ""
+	f.set.Visit(func(x *pflag.Flag) {
+		if x.Name != "json" && given == "" {
+			given = x.Name
+		}
+	})
+	if given != "" {
+		return &requestError{flag: given, problem: fmt.Sprintf("has no meaning with the file %s, "+
+			"which says all: leave one of the two out", show(path))}
+	}
+	text, err := readLimited(path, maxPlanFile)
+	if err != nil {
+		return &requestError{problem: fmt.Sprintf("%s %v", show(path), err)}
+	}
+	p, err := plan.ParsePlan(text)
+	if err != nil {
+		return &requestError{problem: fmt.Sprintf("%s: %s", show(path),
+			strings.TrimPrefix(err.Error(), "plan: "))}
+	}
+	return verdict(p, "", "", f.json, std)
+}
+
+// verdict proves a plan and prints what came of it.
+func verdict(src plan.Source, hash, page string, asJSON bool, std streams) error {
+	report, err := plan.Verify(src)
+	if err != nil {
+		return err
+	}
+	var failed error
+	if report.Found > 0 {
+		failed = &reported{&checkError{report.Err().Error()}}
+	}
+	if asJSON {
+		x := &verifyJSON{OK: failed == nil, PlanHash: hash, Ranks: report.Ranks, Ops: report.Ops,
+			Found: report.Found, Violations: []violationJSON{}}
+		for _, v := range report.Violations {
+			x.Violations = append(x.Violations, violationJSON{v.Kind, v.Rank, v.Op, v.Text})
+		}
+		return errors.Join(failed, printJSON(std.out, x))
+	}
+	return errors.Join(failed, printText(std.out, page+verdictPage(src, report)))
+}
+
+// verdictPage is the verdict for a person.
+func verdictPage(src plan.Source, r *plan.Report) string {
+	if r.Found == 0 {
+		return fmt.Sprintf("PASS: %d ops of %d ranks, %s: every allowed pair once, every token at "+
+			"home once,\nsends and receives in pairs, nothing waits for ever, no slot holds two "+
+			"blocks, results at home\n", r.Ops, r.Ranks, passWords(src.Passes()))
+	}
+	var b strings.Builder
+	for i, v := range r.Violations {
+		fmt.Fprintf(&b, "%d. %s", i+1, v.Kind)
+		if v.Rank >= 0 {
+			fmt.Fprintf(&b, ", rank %d", v.Rank)
+		}
+		if v.Op >= 0 {
+			fmt.Fprintf(&b, " op %d", v.Op)
+		}
+		fmt.Fprintf(&b, "\n   %s\n", strings.ReplaceAll(v.Text, "; the other is", "\n   the other is"))
+	}
+	if more := r.Found - len(r.Violations); more > 0 {
+		fmt.Fprintf(&b, "and %d more\n", more)
+	}
+	fmt.Fprintf(&b, "FAIL: %d violations in %d ops of %d ranks\n", r.Found, r.Ops, r.Ranks)
+	return b.String()
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/kvloom/kvloom/plan"
+)
+
+// usualNode is how many ranks a node of the usual cluster has.
+const usualNode = 8
+
+// usualTopology is the cluster that stands in for a topology file: nodes of eight ranks, each
+// with a sustained 400 TFLOP/s and memory at 3 TB/s; links of 400 GB/s inside a node and of 50 GB/s
+// (400 Gbit/s) for each pair of ranks between nodes. Round numbers of present GPU nodes.
+func usualTopology(ranks int) *plan.Topology {
+	node := min(ranks, usualNode)
+	return &plan.Topology{
+		Nodes: (ranks + node - 1) / node, RanksPerNode: node, Flops: 4e14, Memory: 3e12,
+		Local:  plan.LinkModel{BytesPerS: 4e11, LatencyNanos: 2000},
+		Remote: plan.LinkModel{BytesPerS: 5e10, LatencyNanos: 5000},
+	}
+}
+
+// topologyJSON is the cluster in the report, as topology files spell it.
+type topologyJSON struct {
+	Nodes        int               `json:"nodes"`
+	RanksPerNode int               `json:"ranks_per_node"`
+	Flops        number            `json:"flops"`
+	Memory       number            `json:"memory"`
+	Local        linkJSON          `json:"local"`
+	Remote       linkJSON          `json:"remote"`
+	Ranks        map[int]rankSpeed `json:"ranks,omitempty"`
+}
+
+type linkJSON struct {
+	BytesPerS number `json:"bytes_per_s"`
+	Latency   number `json:"latency"`
+}
+
+type rankSpeed struct {
+	Speed number `json:"speed"`
+}
+
+func describeTopology(t *plan.Topology) *topologyJSON {
+	link := func(l plan.LinkModel) linkJSON {
+		return linkJSON{number(l.BytesPerS), number(float64(l.LatencyNanos) / 1e9)}
+	}
+	x := &topologyJSON{
+		Nodes: t.Nodes, RanksPerNode: t.RanksPerNode, Flops: number(t.Flops),
+		Memory: number(t.Memory), Local: link(t.Local), Remote: link(t.Remote),
+	}
+	for r, m := range t.Ranks {
+		if x.Ranks == nil {
+			x.Ranks = map[int]rankSpeed{}
+		}
+		x.Ranks[r] = rankSpeed{number(m.Speed)}
+	}
+	return x
+}
+
+// topologyText is the cluster in one line.
+func topologyText(t *plan.Topology) string {
+	link := func(l plan.LinkModel) string {
+		return fmt.Sprintf("%s after %s", rateText(l.BytesPerS, "B/s"),
+			secondsText(float64(l.LatencyNanos)/1e9))
+	}
+	s := fmt.Sprintf("%d nodes of %d ranks, %s a rank; links inside a node %s, between nodes %s",
+		t.Nodes, t.RanksPerNode, rateText(t.Flops, "FLOP/s"), link(t.Local), link(t.Remote))
+	if n := len(t.Ranks); n > 0 {
+		s += fmt.Sprintf("; %d ranks of other speeds", n)
+	}
+	return s
+}
+
+func rateText(x float64, unit string) string {
+	return scaled(x, 1000, unit, "", "k", "M", "G", "T", "P", "E")
+}
