@@ -12,6 +12,7 @@ import (
 	"github.com/kvloom/kvloom/actors"
 	"github.com/kvloom/kvloom/actors/live"
 	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/collect"
 	"github.com/kvloom/kvloom/cudakern"
 	"github.com/kvloom/kvloom/cudakern/cpu"
 	"github.com/kvloom/kvloom/plan"
@@ -34,9 +35,11 @@ type Round struct {
 // Session is a gang of ranks in this process.
 type Session[T attn.Float] struct {
 	cfg     Config
-	run     uint32 // names this session in block headers
+	id      uint32 // names this session in block headers
 	plans   []*plan.Plan
 	ready   []*rank.Compiled
+	extra   []*rank.Compiled // collectives
+	sums    map[collect.Spec]*collective
 	book    *book
 	host    *live.Host
 	net     *inproc.Net
@@ -61,7 +64,7 @@ func Open[T attn.Float](ctx context.Context, cfg Config) (*Session[T], error) {
 		return nil, err
 	}
 	cfg.Problems = slices.Clone(cfg.Problems)
-	s := &Session[T]{cfg: cfg, run: rand.Uint32(), book: &book{}, owner: newOwner(cfg.Mesh.Ranks(), cfg.Progress)}
+	s := &Session[T]{cfg: cfg, id: rand.Uint32(), book: &book{}, owner: newOwner(cfg.Mesh.Ranks(), cfg.Progress)}
 	for i := range cfg.Problems {
 		if err := s.compile(ctx, i); err != nil {
 			return nil, err
@@ -86,26 +89,36 @@ func (s *Session[T]) compile(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
+	c, err := prove(ctx, p, p.Seal)
+	if err != nil {
+		return fmt.Errorf("kvloom: problem %d: %w", i, err)
+	}
+	s.plans, s.ready = append(s.plans, p), append(s.ready, c)
+	return nil
+}
+
+// prove builds a plan's programs once, verifies them, and makes them ready to run.
+func prove(ctx context.Context, p plan.Source, seal func([]plan.Hash) plan.Hash) (
+	*rank.Compiled, error) {
 	proof, err := plan.NewProof(p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c, err := rank.CompilePlan(p, func(r int, programs []*plan.Program) error {
 		proof.Rank(r, programs)
 		return ctx.Err()
-	}, p.Seal)
+	}, seal)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	report, err := proof.Finish()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := report.Err(); err != nil {
-		return fmt.Errorf("kvloom: the plan of problem %d is not sound: %w", i, err)
+		return nil, fmt.Errorf("the plan is not sound: %w", err)
 	}
-	s.plans, s.ready = append(s.plans, p), append(s.ready, c)
-	return nil
+	return c, nil
 }
 
 // start makes the worlds and their actors: pool, memory, links, devices, ranks, scheduler.
@@ -159,7 +172,7 @@ func (s *Session[T]) spawnDevice(r int) error {
 // spawnRank starts the rank that goes with the device.
 func (s *Session[T]) spawnRank(r int) error {
 	w := rank.New(rank.Config{
-		Rank: int32(r), Run: s.run, Incarnation: s.incarn[r], Book: s.book,
+		Rank: int32(r), Run: s.id, Incarnation: s.incarn[r], Book: s.book,
 		Deadline: actors.Time(s.cfg.Deadline),
 	})
 	at := actors.Addr{Role: actors.Rank, Rank: int32(r)}
@@ -173,8 +186,11 @@ const deviceMail = int(cudakern.NumStreams)*cudakern.MaxQueue*2 + 8
 // device can answer.
 func (s *Session[T]) rankMail(r int) int {
 	links := 0
-	for _, c := range s.ready {
+	for _, c := range slices.Concat(s.ready, s.extra) {
 		for _, scripts := range c.Scripts {
+			if len(scripts) == 0 {
+				continue
+			}
 			n := 0
 			for i := range scripts[r].Program.Ops {
 				if scripts[r].Program.Ops[i].Kind.Link() {
@@ -192,12 +208,6 @@ func (s *Session[T]) rankMail(r int) int {
 func (s *Session[T]) Run(ctx context.Context, rounds ...Round) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return ErrClosed
-	}
-	if s.broken != nil {
-		return s.broken
-	}
 	entries := make([]rank.Entry, len(rounds))
 	for i, r := range rounds {
 		if r.Problem < 0 || r.Problem >= len(s.ready) || r.Pass > plan.Backward {
@@ -206,7 +216,17 @@ func (s *Session[T]) Run(ctx context.Context, rounds ...Round) error {
 		}
 		entries[i] = rank.Entry{Plan: s.ready[r.Problem], Pass: r.Pass, State: int32(r.State)}
 	}
-	if len(rounds) == 0 {
+	return s.run(ctx, entries)
+}
+
+// run is Run of entries; the caller holds mu.
+func (s *Session[T]) run(ctx context.Context, entries []rank.Entry) error {
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.broken != nil:
+		return s.broken
+	case len(entries) == 0:
 		return nil
 	}
 	from, to := s.book.add(entries)

@@ -18,6 +18,7 @@ const (
 	self     = 1
 	deadline = actors.Time(1000)
 	planHash = 0xabc
+	runName  = 0x5e551017
 )
 
 // dev is a device op, send and recv are transfers, rel is a release; after are the ops waited for.
@@ -74,7 +75,9 @@ func (b book) Script(_, round int32) *rank.Script {
 // bookEnd is the first round that no book here has.
 const bookEnd = 1 << 20
 
-func (b book) State(round int32) int32 { return round % 3 }
+func (b book) State(round int32) int32 { return stateOf(round) }
+
+func stateOf(round int32) int32 { return 5 + round%3 }
 
 func (b book) Holds(_, from, to int32) uint64 { return uint64(from)<<32 | uint64(to) }
 
@@ -89,7 +92,7 @@ type desk struct {
 
 func newDesk(t testing.TB, b ...*rank.Script) *desk {
 	return &desk{t: t, b: b, w: rank.New(rank.Config{
-		Rank: self, Incarnation: 7, Book: book(b), Deadline: deadline})}
+		Rank: self, Run: runName, Incarnation: 7, Book: book(b), Deadline: deadline})}
 }
 
 // says steps the worker and compares what it says, in order, with want: lines of text, see say.
@@ -235,12 +238,20 @@ func flushedBy(r actors.Role) actors.Envelope {
 func kind(k actors.Kind) actors.Envelope { return in(1, 0, actors.Envelope{Kind: k}) }
 
 // arrived is the block that receive op of s waits for, with the header that the plan wants.
-func arrived(s *rank.Script, op int32) actors.Envelope {
-	o, a := s.Program.Ops[op], s.Program.Args(int(op))[0]
-	e := actors.Envelope{Kind: actors.Arrived, Op: op, Peer: o.Peer}
-	transport.Header{
-		Epoch: 1, Lane: o.Lane, Tick: o.Tick, Tensor: uint8(a.Tensor), HeadLo: a.Heads.Lo,
-		HeadHi: a.Heads.Hi, SetHash: s.Header.SetHash(a.Set), Plan: planHash,
-	}.Stamp(&e)
+func arrived(s *rank.Script, op int32) actors.Envelope { return arrivedIn(1, 0, s, op) }
+
+func arrivedIn(epoch actors.Epoch, round int32, s *rank.Script, op int32) actors.Envelope {
+	e := actors.Envelope{Kind: actors.Arrived, Op: op, Peer: s.Program.Ops[op].Peer}
+	headerOf(epoch, round, s, op).Stamp(&e)
 	return e
+}
+
+// headerOf is what the block of a transfer must say of itself.
+func headerOf(epoch actors.Epoch, round int32, s *rank.Script, op int32) transport.Header {
+	o, a := s.Program.Ops[op], s.Program.Args(int(op))[0]
+	return transport.Header{
+		Run: runName, Epoch: epoch, Round: round, Pass: uint8(s.Program.Pass),
+		State: stateOf(round), Lane: o.Lane, Tick: o.Tick, Tensor: uint8(a.Tensor),
+		HeadLo: a.Heads.Lo, HeadHi: a.Heads.Hi, SetHash: s.Header.SetHash(a.Set), Plan: planHash,
+	}
 }

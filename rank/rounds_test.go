@@ -76,7 +76,7 @@ func TestRoundDoneFigures(t *testing.T) {
 	at(70, took(1, 35, 4000))
 	at(75, credit(2, 0, 2), "put 3 ->2/0 t2")
 	at(81, sent(3), "round done, exposed 31 busy 44", "post 0 <-0/0 t1 round 1") // 11 more
-	block.Round = 1
+	block = arrivedIn(1, 1, d.b[0], 0)
 	at(90, block, "launch 1 on 0 round 1", "launch 2 on 2 round 1")
 	at(91, in(1, 1, credit(2, 0, 2)))
 	at(95, in(1, 1, took(1, 5, 1)), "put 3 ->2/0 t2 round 1")

@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/kvloom/kvloom/actors"
@@ -50,9 +51,69 @@ func TestFaultSeen(t *testing.T) {
 		g.says(g.late(1, f, 6, 0, 1, 0), "0 1 2: abort")
 		g.says(g.aborted(0, 1))
 		g.says(g.aborted(1, 2))
+		culprit := ", rank 1"
+		if f == actors.LinkFault {
+			culprit = ", rank -1" // both ends live: no rank is to blame
+		}
 		g.says(g.aborted(2, -1), "owner: failed round 0: "+f.String()+
-			", rank 1; rank 1 waited at op 6 on 0/1")
+			culprit+"; rank 1 waited at op 6 on 0/1")
 	}
+}
+
+// TestLinkFaultOfTheDead: a link that failed because one of its ends is gone, or does not answer the
+// abort, is that rank's fault.
+func TestLinkFaultOfTheDead(t *testing.T) {
+	g := running(t, 3, 4, 0, 2)
+	g.says(g.late(1, actors.LinkFault, 6, 0, 1, 0), "0 1 2: abort")
+	g.says(g.aborted(1, 0))
+	g.says(down(0, 1))
+	g.says(g.aborted(2, -1), "owner: lost 0",
+		"owner: failed round 0: peer lost, rank 0; rank 1 waited at op 11 on 0/2")
+}
+
+// TestWitness: the op, the link and the reporter of a verdict on a rank that is gone or silent are
+// those of a living rank that waited on it: the first to report may wait on a neighbour of a
+// neighbour. When nobody waited on it, what was reported stays.
+func TestWitness(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		waitsOn [5]int
+		dead    int
+		want    string
+	}{
+		{"the reporter waits far from it", [5]int{1, 2, 3, -1, 0}, 3,
+			"rank 3; rank 2 waited at op 12 on 3/2"},
+		{"two waited: the lower one tells", [5]int{3, 3, 0, -1, 0}, 3,
+			"rank 3; rank 0 waited at op 10 on 3/2"},
+		{"the reporter waits on it", [5]int{1, 2, -1, 4, 2}, 2,
+			"rank 2; rank 1 waited at op 11 on 2/2"},
+		{"nobody waited on it", [5]int{1, 0, -1, 4, 0}, 2,
+			"rank 2; rank 4 waited at op 6 on 0/1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := running(t, 5, 4, 3, 9)
+			g.says(g.late(4, actors.TimedOut, 6, 0, 1, 4), "0 1 2 3 4: abort")
+			for r := range 5 {
+				if r != tc.dead {
+					g.says(g.aborted(r, tc.waitsOn[r]))
+				}
+			}
+			g.rings(g.now+abortWait, fmt.Sprintf("owner: lost %d", tc.dead),
+				"owner: failed round 4: peer lost, "+tc.want)
+		})
+	}
+}
+
+// TestWitnessLives: a rank that is itself gone, or that only came during the abort, tells nothing.
+func TestWitnessLives(t *testing.T) {
+	g := running(t, 4, 4, 0, 4)
+	g.says(down(3, 1), "0 1 2: abort")
+	g.says(g.aborted(0, 3)) // it says so, and goes
+	g.says(down(0, 1))
+	g.says(hello(0, 2))
+	g.says(g.aborted(1, 0))
+	g.says(g.aborted(2, 3), "owner: lost 3",
+		"owner: failed round 0: peer lost, rank 3; rank 2 waited at op 12 on 3/2")
 }
 
 // TestLateWhileProposing: a rank may report while others still confirm.
@@ -81,7 +142,7 @@ func TestSilentInAbort(t *testing.T) {
 }
 
 // TestLongOp: a rank whose running op is longer than AbortWait is not dead as long as it answers
-// pings; after a whole deadline it is.
+// pings; after a whole deadline it is lost, not as silent but as late.
 func TestLongOp(t *testing.T) {
 	for _, flushes := range []bool{true, false} {
 		g := running(t, 2, 4, 0, 9)
@@ -102,9 +163,12 @@ func TestLongOp(t *testing.T) {
 			g.says(g.of(1, actors.Envelope{Kind: actors.Pong}))
 			g.rings(g.due)
 		}
+		if g.due != 100+deadline {
+			t.Fatalf("the last alarm is at %d, want it a deadline after the abort", g.due)
+		}
 		g.says(g.of(1, actors.Envelope{Kind: actors.Pong}))
 		g.rings(g.due, "owner: lost 1",
-			"owner: failed round 2: peer lost, rank 1; rank 0 waited at op 6 on 1/1")
+			"owner: failed round 2: timed out, rank 1; rank 0 waited at op 10 on 1/2")
 		g.noted("rank 1 did not answer")
 	}
 }
@@ -140,6 +204,7 @@ func TestOldEpoch(t *testing.T) {
 // changes nothing.
 func TestDown(t *testing.T) {
 	gone, lost := "owner: lost 1", "owner: failed round 0: peer lost, rank 1"
+	by := func(r int) string { return fmt.Sprintf("; rank %d waited at op %d on 1/2", r, 10+r) }
 	back := func(g *gang, epoch string) {
 		g.t.Helper()
 		g.in(sched.Forming)
@@ -196,7 +261,7 @@ func TestDown(t *testing.T) {
 		g.says(down(1, 1), "0 2: abort")
 		g.says(down(1, 1))
 		g.says(g.aborted(2, 1))
-		g.says(g.aborted(0, 1), gone, lost)
+		g.says(g.aborted(0, 1), gone, lost+by(0))
 		back(g, " epoch 2")
 	})
 	t.Run("running, the last one alive", func(t *testing.T) {
@@ -241,7 +306,7 @@ func TestDown(t *testing.T) {
 		g.says(down(2, 1))
 		g.says(g.aborted(0, 3))
 		g.says(g.aborted(1, 0), "owner: lost 2", "owner: lost 3",
-			"owner: failed round 0: peer lost, rank 3")
+			"owner: failed round 0: peer lost, rank 3; rank 0 waited at op 10 on 3/2")
 		g.says(hello(3, 2))
 		g.in(sched.Forming)
 		g.says(hello(2, 2))
@@ -334,7 +399,8 @@ func TestSubmitWhileAborting(t *testing.T) {
 	g.says(down(1, 1), "0: abort")
 	g.says(submit(0, 2))
 	g.now = 10
-	g.says(g.aborted(0, 1), "owner: lost 1", "owner: failed round 0: peer lost, rank 1")
+	g.says(g.aborted(0, 1), "owner: lost 1",
+		"owner: failed round 0: peer lost, rank 1; rank 0 waited at op 10 on 1/2")
 	g.alarm(10 + deadline)
 	g.says(hello(1, 2), "0 1: propose 0:2 2 epoch 2")
 }

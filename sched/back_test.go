@@ -15,7 +15,8 @@ func TestBackWhileAborting(t *testing.T) {
 		g.says(down(1, 1), "0 2: abort")
 		g.says(g.aborted(0, 1))
 		g.says(hello(1, 2))
-		g.says(g.aborted(2, 1), "owner: failed round 0: peer lost, rank 1")
+		g.says(g.aborted(2, 1),
+			"owner: failed round 0: peer lost, rank 1; rank 0 waited at op 10 on 1/2")
 		g.in(sched.Ready)
 		g.says(submit(0, 1), "0 1 2: propose 0:1 1 epoch 2")
 	})
@@ -26,7 +27,7 @@ func TestBackWhileAborting(t *testing.T) {
 		g.says(down(1, 1))
 		g.says(g.aborted(0, 2))
 		g.says(g.aborted(2, 1),
-			"owner: failed round 0: peer lost, rank 1; rank 2 waited at op 6 on 1/1")
+			"owner: failed round 0: peer lost, rank 1; rank 2 waited at op 12 on 1/2")
 		g.in(sched.Ready)
 	})
 }
@@ -45,7 +46,8 @@ func TestBackWhileBusy(t *testing.T) {
 		g.says(hello(1, 2), "0 2: abort")
 		g.says(down(1, 1))
 		g.says(g.aborted(0, 1))
-		g.says(g.aborted(2, 1), "owner: failed round 0: peer lost, rank 1")
+		g.says(g.aborted(2, 1),
+			"owner: failed round 0: peer lost, rank 1; rank 0 waited at op 10 on 1/2")
 		g.in(sched.Ready)
 	}
 }
@@ -76,6 +78,40 @@ func TestStrangers(t *testing.T) {
 			g.says(g.of(r, actors.Envelope{Kind: k}))
 		}
 	}
+}
+
+// TestOwnerAsks: the scheduler answers its owner's ping in every phase but the last, and nothing
+// else comes of it.
+func TestOwnerAsks(t *testing.T) {
+	ping := owner(actors.Envelope{Kind: actors.Ping})
+	g := newGang(t, 2, 4)
+	asks := func(want sched.Phase, epoch string) {
+		t.Helper()
+		g.in(want)
+		g.says(ping, "owner: pong"+epoch)
+		if g.out.Clear || g.out.Alarm != actors.Never {
+			t.Errorf("in phase %d a ping of the owner moves the alarm", want)
+		}
+		g.in(want)
+	}
+	asks(sched.Forming, "")
+	g.step(hello(0, 1))
+	g.step(hello(1, 1))
+	asks(sched.Ready, "")
+	g.step(submit(0, 2))
+	asks(sched.Proposing, "")
+	g.step(g.confirm(0, 0, 2))
+	g.step(g.confirm(1, 0, 2))
+	asks(sched.Running, "")
+	g.step(owner(actors.Envelope{Kind: actors.Cancel}))
+	asks(sched.Aborting, "")
+	g.allAborted(2)
+	asks(sched.Ready, " epoch 2")
+	g.step(owner(actors.Envelope{Kind: actors.Close}))
+	asks(sched.Closing, " epoch 2")
+	g.step(g.stopped(0))
+	g.step(g.stopped(1))
+	g.says(ping)
 }
 
 // TestSubmitWhileRunning: rounds submitted before the last ones are over wait for them, and are

@@ -149,6 +149,8 @@ func say(e *actors.Envelope) (who, what string) {
 		what = fmt.Sprintf("lost %d", e.Peer)
 	case actors.Closed:
 		what = "closed"
+	case actors.Pong:
+		what = "pong"
 	case actors.Complete:
 		what = fmt.Sprintf("complete %d", e.Round)
 	case actors.RoundDone:

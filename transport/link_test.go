@@ -11,8 +11,8 @@ import (
 
 func header() transport.Header {
 	return transport.Header{
-		Epoch: 2, Round: 7, Lane: 1, Tick: 9, Tensor: 3, HeadLo: 4, HeadHi: 6, SetHash: 0xabc,
-		Plan: 0xdef,
+		Run: 0x10, Epoch: 2, Round: 7, Pass: 1, State: 3, Lane: 1, Tick: 9, Tensor: 3, HeadLo: 4,
+		HeadHi: 6, SetHash: 0xabc, Plan: 0xdef,
 	}
 }
 
@@ -25,12 +25,13 @@ func TestHeaderCrossesAnEnvelope(t *testing.T) {
 			Lane: small.Draw(t, "lane"), Tick: small.Draw(t, "tick"),
 			Tensor: rapid.Uint8().Draw(t, "tensor"), HeadLo: small.Draw(t, "lo"),
 			HeadHi: small.Draw(t, "hi"), SetHash: rapid.Uint64().Draw(t, "set"),
-			Plan: rapid.Uint64().Draw(t, "plan"),
+			Plan: rapid.Uint64().Draw(t, "plan"), Run: rapid.Uint32().Draw(t, "run"),
+			Pass: rapid.Uint8().Draw(t, "pass"), State: small.Draw(t, "state"),
 		}
 		before := actors.Envelope{
 			To:   actors.Addr{Role: actors.Link, Rank: 3},
 			From: actors.Addr{Role: actors.Rank, Rank: 3},
-			Kind: actors.Put, Op: 12, Peer: 5, Stream: 1, N: 2, After: [3]int32{1, 2, 3},
+			Kind: actors.Put, Op: 12, Peer: 5, Stream: 1, After: [3]int32{0, 0, 3},
 		}
 		e := before
 		h.Stamp(&e)
@@ -52,8 +53,12 @@ func TestHeaderCheck(t *testing.T) {
 		t.Errorf("equal headers: %v", err)
 	}
 	for name, change := range map[string]func(*transport.Header){
+		"run 00000011":            func(h *transport.Header) { h.Run++ },
+		"run 80000010":            func(h *transport.Header) { h.Run += 1 << 31 },
 		"epoch 3":                 func(h *transport.Header) { h.Epoch++ },
 		"round 8":                 func(h *transport.Header) { h.Round++ },
+		"pass 0":                  func(h *transport.Header) { h.Pass-- },
+		"state 4":                 func(h *transport.Header) { h.State++ },
 		"lane 0":                  func(h *transport.Header) { h.Lane-- },
 		"tick 10":                 func(h *transport.Header) { h.Tick++ },
 		"tensor 4":                func(h *transport.Header) { h.Tensor++ },

@@ -53,6 +53,7 @@ func newRoot(std streams) *cobra.Command {
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(explainFlagError)
 	root.AddCommand(newAttend(std))
+	root.AddCommand(newPlan(std))
 	root.AddCommand(newSim(std))
 	for _, c := range laterCommands() {
 		root.AddCommand(newLater(c[0], c[1]))
@@ -65,7 +66,6 @@ func laterCommands() [][2]string {
 	return [][2]string{
 		{"train", "trains a model on text with 2D attention"},
 		{"launch", "starts rank processes on this node"},
-		{"plan", "shows, verifies, costs and tunes a plan"},
 		{"chaos", "runs fault scenarios and prints a scorecard"},
 		{"bench", "measures kernels, rings, transports and control"},
 		{"doctor", "says what this machine can do, and what is wrong"},

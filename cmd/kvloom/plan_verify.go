@@ -72,7 +72,7 @@ func (f *planFlags) verifyProblem(std streams) error {
 	if !f.json {
 		page = r.heading(hash.String())
 	}
-	return verdict(r.plan, hash.String(), page, f.json, std)
+	return prove(r.plan, hash.String(), page, f.json, std)
 }
 
 func (f *planFlags) verifyFile(path string, std streams) error {
@@ -95,11 +95,11 @@ func (f *planFlags) verifyFile(path string, std streams) error {
 		return &requestError{problem: fmt.Sprintf("%s: %s", show(path),
 			strings.TrimPrefix(err.Error(), "plan: "))}
 	}
-	return verdict(p, "", "", f.json, std)
+	return prove(p, "", "", f.json, std)
 }
 
-// verdict proves a plan and prints what came of it.
-func verdict(src plan.Source, hash, page string, asJSON bool, std streams) error {
+// prove verifies a plan and prints what came of it.
+func prove(src plan.Source, hash, page string, asJSON bool, std streams) error {
 	report, err := plan.Verify(src)
 	if err != nil {
 		return err
@@ -116,11 +116,11 @@ func verdict(src plan.Source, hash, page string, asJSON bool, std streams) error
 		}
 		return errors.Join(failed, printJSON(std.out, x))
 	}
-	return errors.Join(failed, printText(std.out, page+verdictPage(src, report)))
+	return errors.Join(failed, printText(std.out, page+proofPage(src, report)))
 }
 
-// verdictPage is the verdict for a person.
-func verdictPage(src plan.Source, r *plan.Report) string {
+// proofPage is what came of it for a person.
+func proofPage(src plan.Source, r *plan.Report) string {
 	if r.Found == 0 {
 		return fmt.Sprintf("PASS: %d ops of %d ranks, %s: every allowed pair once, every token at "+
 			"home once,\nsends and receives in pairs, nothing waits for ever, no slot holds two "+

@@ -186,11 +186,12 @@ func (s *simulation) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	compiled, err := rank.CompilePlan(p, func(r int, programs []*plan.Program) {
+	compiled, err := rank.CompilePlan(p, func(r int, programs []*plan.Program) error {
 		proof.Rank(r, programs)
 		stage.add(1)
+		return ctx.Err()
 	}, p.Seal)
-	if err := errors.Join(err, ctx.Err()); err != nil {
+	if err != nil {
 		return err
 	}
 	report, err := proof.Finish()

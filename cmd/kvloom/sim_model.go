@@ -58,16 +58,16 @@ func describeTopology(t *plan.Topology) *topologyJSON {
 	return x
 }
 
-// topologyText is the cluster in one line.
+// topologyText is the cluster in two lines: nodes x ranks a node, rates and latencies.
 func topologyText(t *plan.Topology) string {
 	link := func(l plan.LinkModel) string {
-		return fmt.Sprintf("%s after %s", rateText(l.BytesPerS, "B/s"),
-			secondsText(float64(l.LatencyNanos)/1e9))
+		return fmt.Sprintf("%s and %s", rateText(l.BytesPerS, "B/s"),
+			timeText(number(l.LatencyNanos)/1e9))
 	}
-	s := fmt.Sprintf("%d nodes of %d ranks, %s a rank; links inside a node %s, between nodes %s",
-		t.Nodes, t.RanksPerNode, rateText(t.Flops, "FLOP/s"), link(t.Local), link(t.Remote))
+	s := fmt.Sprintf("%d x %d ranks of %s\nlinks: in a node %s, between nodes %s", t.Nodes,
+		t.RanksPerNode, rateText(t.Flops, "FLOP/s"), link(t.Local), link(t.Remote))
 	if n := len(t.Ranks); n > 0 {
-		s += fmt.Sprintf("; %d ranks of other speeds", n)
+		s += fmt.Sprintf("; ranks of other speeds: %d", n)
 	}
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -121,13 +122,13 @@ func (x *simReport) page(r *simRequest) string {
 		s += " (the usual one; --topology describes another)"
 	}
 	s += "\n" + x.table(r)
-	s += fmt.Sprintf("virtual %s, ideal %s: %.3f of it", x.VirtualSeconds.text(),
-		x.IdealSeconds.text(), float64(x.VirtualSeconds/x.IdealSeconds))
+	s += fmt.Sprintf("virtual %s, %.4g times the ideal %s", timeText(x.VirtualSeconds),
+		float64(x.VirtualSeconds/x.IdealSeconds), timeText(x.IdealSeconds))
 	if x.Rounds > 1 {
-		s += fmt.Sprintf(", %d rounds", x.Rounds)
+		s += fmt.Sprintf(", all %d rounds", x.Rounds)
 	}
 	s += fmt.Sprintf("\n%d events in %s, %.2f million a second; world seed %d, trace hash %s\n",
-		x.Events, x.WallSeconds.text(), float64(x.Events)/float64(x.WallSeconds)/1e6, x.Seed,
+		x.Events, timeText(x.WallSeconds), float64(x.Events)/float64(x.WallSeconds)/1e6, x.Seed,
 		x.TraceHash)
 	if x.Trace != "" {
 		s += "timeline: " + x.Trace + " (open it at ui.perfetto.dev)\n"
@@ -135,8 +136,17 @@ func (x *simReport) page(r *simRequest) string {
 	return s
 }
 
-// text is a number of seconds for a person.
-func (n number) text() string { return secondsText(float64(n)) }
+// timeText is a number of seconds for a person, three digits of it.
+func timeText(seconds number) string {
+	x, unit := float64(seconds)*1e9, "ns"
+	for _, next := range []string{"us", "ms", "s"} {
+		if x < 999.5 {
+			break
+		}
+		x, unit = x/1000, next
+	}
+	return strconv.FormatFloat(x, 'g', max(3, len(strconv.Itoa(int(x)))), 64) + " " + unit
+}
 
 // allRanks is up to how many ranks the table shows each.
 const allRanks = 16
@@ -146,34 +156,38 @@ func (x *simReport) table(r *simRequest) string {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleLight)
 	t.Style().Format.Header = text.FormatDefault
-	t.AppendHeader(table.Row{"", "rank", "h,c", "arithmetic", "exposed wait"})
+	head := table.Row{"rank", "h,c", "arithmetic", "exposed wait"}
+	if x.Ranks > allRanks {
+		head = append(head, "of all ranks")
+	}
+	t.AppendHeader(head)
 	var right []table.ColumnConfig
-	for n := 2; n <= 5; n++ {
-		right = append(right, table.ColumnConfig{Number: n, Align: text.AlignRight,
+	for n := range 4 {
+		right = append(right, table.ColumnConfig{Number: n + 1, Align: text.AlignRight,
 			AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(right)
-	row := func(what string, a simRank) {
+	row := func(a simRank, what ...any) {
 		at := r.mesh.Coord(a.rank)
-		t.AppendRow(table.Row{what, a.rank, fmt.Sprintf("%d,%d", at.H, at.C),
-			secondsText(float64(a.compute) / 1e9), secondsText(float64(a.exposed) / 1e9)})
+		t.AppendRow(append(table.Row{a.rank, fmt.Sprintf("%d,%d", at.H, at.C),
+			timeText(number(a.compute) / 1e9), timeText(number(a.exposed) / 1e9)}, what...))
 	}
 	if x.Ranks <= allRanks {
 		for _, a := range x.byRank {
-			row("", a)
+			row(a)
 		}
 		return t.Render() + "\n"
 	}
 	ranks := slices.Clone(x.byRank)
 	slices.SortStableFunc(ranks, func(a, b simRank) int { return cmp.Compare(b.compute, a.compute) })
-	row("most arithmetic", ranks[0])
-	row("median", ranks[x.Ranks/2])
-	row("least arithmetic", ranks[x.Ranks-1])
+	row(ranks[0], "most arithmetic")
+	row(ranks[x.Ranks/2], "median")
+	row(ranks[x.Ranks-1], "least arithmetic")
 	t.AppendSeparator()
 	slices.SortStableFunc(ranks, func(a, b simRank) int { return cmp.Compare(b.exposed, a.exposed) })
-	row("most waiting", ranks[0])
-	row("median", ranks[x.Ranks/2])
-	row("least waiting", ranks[x.Ranks-1])
+	row(ranks[0], "most waiting")
+	row(ranks[x.Ranks/2], "median")
+	row(ranks[x.Ranks-1], "least waiting")
 	return t.Render() + "\n"
 }
 

@@ -4,7 +4,7 @@ package tidy
 // b directly, and nothing that no line lets it. It is not transitive: each package's lines list
 // all it may name. `X = a, b` names a set; p/... is p and all below it. kvloom is the root.
 const latticeText = `
-	L0 = internal/tensors, internal/safetensors;
+	L0 = internal/tensors, internal/safetensors, internal/trace;
 	L1 = mesh, attn, actors, transport, cudakern;
 	L2 = plan;
 	BUILDERS = ringbus, headshuffle, collect;

@@ -27,6 +27,7 @@ type Writer struct {
 	free   map[Track]int64 // when the track's last slice ends
 	err    error
 	closed bool
+	torn   bool // the last line is not whole
 }
 
 // errClosed says that a trace is written to after its end.
@@ -38,7 +39,7 @@ var ErrOverlap = errors.New("trace: slices of one track overlap")
 // New begins a trace.
 func New(w io.Writer) *Writer {
 	t := &Writer{to: bufio.NewWriterSize(w, 1<<16), free: map[Track]int64{}}
-	_, t.err = t.to.WriteString(`{"displayTimeUnit":"ns","traceEvents":[`)
+	t.put([]byte(`{"displayTimeUnit":"ns","traceEvents":[`))
 	return t
 }
 
@@ -84,8 +85,8 @@ func (t *Writer) Slice(at Track, name string, begin, nanos int64, args ...Arg) {
 
 // Close ends the trace and gives the first error there was. It may be called twice.
 func (t *Writer) Close() error {
-	if !t.closed && t.err == nil {
-		_, t.err = t.to.WriteString("\n]}\n")
+	if !t.closed && !t.torn {
+		t.put([]byte("\n]}\n"))
 	}
 	if err := t.to.Flush(); t.err == nil {
 		t.err = err
@@ -109,7 +110,11 @@ func (t *Writer) meta(kind string, at Track, args func()) {
 
 // open begins a line.
 func (t *Writer) open(phase string, at Track) {
-	t.line = append(t.line[:0], `{"ph":"`...)
+	t.line = t.line[:0]
+	if t.lines > 0 {
+		t.line = append(t.line, ',')
+	}
+	t.line = append(t.line, "\n{\"ph\":\""...)
 	t.line = append(t.line, phase...)
 	t.line = append(t.line, '"')
 	t.number("pid", at.Process)
@@ -176,12 +181,13 @@ func (t *Writer) write() {
 		t.err = errClosed
 		return
 	}
-	start := ",\n"
-	if t.lines == 0 {
-		start = "\n"
-	}
 	t.lines++
-	if _, t.err = t.to.WriteString(start); t.err == nil {
-		_, t.err = t.to.Write(t.line)
+	t.put(t.line)
+}
+
+// put writes what must be whole.
+func (t *Writer) put(text []byte) {
+	if _, err := t.to.Write(text); err != nil && !t.torn {
+		t.torn, t.err = true, errors.Join(t.err, err)
 	}
 }
