@@ -165,7 +165,10 @@ func (st *State[T]) Backward(ctx context.Context, do [][]T) ([]Grads[T], error) 
 		return nil, err
 	}
 	out := make([]Grads[T], s.Ranks())
-	if err := st.results(plan.HomeDQ, func(r int, parts [][]T) { out[r].DQ = parts[0] }); err != nil {
+	if err := st.results(plan.HomeDQ, func(r int,
+		parts [][]T) {
+		out[r].DQ = parts[0]
+	}); err != nil {
 		return nil, err
 	}
 	return out, st.results(plan.HomeDKV, func(r int, parts [][]T) {
@@ -184,7 +187,8 @@ func (st *State[T]) load(n int, what string, each func(r int, h *plan.Header) er
 	case st.dead:
 		return errReleased
 	case n != s.Ranks():
-		return fmt.Errorf("kvloom: %s of %d ranks were given, the session has %d", what, n, s.Ranks())
+		return fmt.Errorf("kvloom: %s of %d ranks were given, the session has %d", what, n,
+			s.Ranks())
 	}
 	h := st.att.plan.Header()
 	for r := range n {
@@ -202,7 +206,8 @@ func (st *State[T]) input(r int, role plan.Role, set mesh.Set, width int, data [
 func (st *State[T]) inputs(r int, role plan.Role, set mesh.Set, parts [][]T, widths []int) error {
 	for i, p := range parts {
 		if len(p) != set.Len()*widths[i] {
-			return fmt.Errorf("part %d of %v has %d elements, its shard has %d tokens of %d", i, role,
+			return fmt.Errorf("part %d of %v has %d elements, its shard has %d tokens of %d", i,
+				role,
 				len(p), set.Len(), widths[i])
 		}
 	}

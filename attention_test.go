@@ -23,8 +23,8 @@ func sharded(a *Attention[float32], in Inputs[float32]) (qkv []QKV[float32], do 
 	return qkv, do
 }
 
-// TestStatesInFlight: two layers with different masks and two micro-batches each, forward first, then
-// backward in reverse: every state gives what it gives alone.
+// TestStatesInFlight: two layers with different masks and two micro-batches each, forward first,
+// then backward in reverse: every state gives what it gives alone.
 func TestStatesInFlight(t *testing.T) {
 	ctx := context.Background()
 	s := open(t, testConfig(mesh.Mesh{Head: 2, Ring: 2}))
@@ -71,7 +71,8 @@ func TestStatesInFlight(t *testing.T) {
 			t.Fatal(err)
 		}
 		if gradDigest(grads) != alone[f.key] {
-			t.Errorf("layer %d, micro-batch %d: in flight with others its gradients differ", f.key[0],
+			t.Errorf("layer %d, micro-batch %d: in flight with others its gradients differ",
+				f.key[0],
 				f.key[1])
 		}
 		f.st.Release()

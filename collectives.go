@@ -127,7 +127,8 @@ func (s *Session[T]) elements(kind collect.Kind, axis Axis, data [][]T) (int, er
 			}
 		}
 		if len(v) != want {
-			return 0, fmt.Errorf("kvloom: %v over axis %v: rank %d brings %d elements, a group's vector "+
+			return 0, fmt.Errorf("kvloom: %v over axis %v: rank %d brings %d elements, a "+
+				"group's vector "+
 				"of %d wants %d of it", kind, axis, r, len(v), n, want)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/kvloom/kvloom/mesh"
 )
 
-// TestCollectives: over every axis, sums are those of the group in its order, runs and whole vectors
-// come as documented, and what does not fit is refused.
+// TestCollectives: over every axis, sums are those of the group in its order, runs and whole
+// vectors come as documented, and what does not fit is refused.
 func TestCollectives(t *testing.T) {
 	ctx := context.Background()
 	m := mesh.Mesh{Head: 2, Ring: 3}
@@ -49,7 +49,8 @@ func TestCollectives(t *testing.T) {
 				members := group(m, axis, r)
 				lo, hi := mesh.CutEven(n, len(members), slices.Index(members, r))
 				if !slices.Equal(runs[r], wants[r][lo:hi]) {
-					t.Errorf("%v n=%d rank %d: run %v, want %v", axis, n, r, runs[r], wants[r][lo:hi])
+					t.Errorf("%v n=%d rank %d: run %v, want %v", axis, n, r, runs[r],
+						wants[r][lo:hi])
 				}
 				if !slices.Equal(whole[r], wants[r]) {
 					t.Errorf("%v n=%d rank %d: gathered other than the sum", axis, n, r)

@@ -52,8 +52,8 @@ type Config struct {
 	// Progress is told of every round that a rank has done, on an actor's goroutine: it must return
 	// at once.
 	Progress func(rank, round int32)
-	// Trace is told of every op and every block when it is over, one call at a time, on an actor's or
-	// a worker's goroutine: it must return soon.
+	// Trace is told of every op and every block when it is over, one call at a time, on an actor's
+	// or a worker's goroutine: it must return soon.
 	Trace func(TraceEvent)
 	// Pace makes devices and links take modelled time on the wall clock; nil is full speed.
 	Pace *Pace

@@ -105,7 +105,8 @@ func (o *owner) wait(ctx context.Context, patience time.Duration, ask, cancel fu
 			cancel()
 		case <-tick.C:
 			if !o.heardSince() && asked {
-				return nil, fmt.Errorf("kvloom: the scheduler has said nothing for %v, though it was "+
+				return nil, fmt.Errorf("kvloom: the scheduler has said nothing for %v, though "+
+					"it was "+
 					"asked: open a new session", patience)
 			}
 			asked = true

@@ -64,7 +64,8 @@ func Open[T attn.Float](ctx context.Context, cfg Config) (*Session[T], error) {
 		return nil, err
 	}
 	cfg.Problems = slices.Clone(cfg.Problems)
-	s := &Session[T]{cfg: cfg, id: rand.Uint32(), book: &book{}, owner: newOwner(cfg.Mesh.Ranks(), cfg.Progress)}
+	s := &Session[T]{cfg: cfg, id: rand.Uint32(), book: &book{}, owner: newOwner(cfg.Mesh.Ranks(),
+		cfg.Progress)}
 	for i := range cfg.Problems {
 		if err := s.compile(ctx, i); err != nil {
 			return nil, err

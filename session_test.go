@@ -3,9 +3,12 @@ package kvloom
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,42 +72,177 @@ func digest(t testing.TB, s *Session[float32]) string {
 		tensors.Digest(o.DK) + tensors.Digest(o.DV)
 }
 
-// TestSilentRankIsNamed: a rank that stops answering ends the call naming it, within its deadline
-// and a quarter; the session works again at the next epoch, with the same bits.
-func TestSilentRankIsNamed(t *testing.T) {
-	cfg := testConfig(mesh.Mesh{Head: 2, Ring: 4})
-	s := open(t, cfg)
-	if err := s.Run(t.Context(), forwardBackward...); err != nil {
-		t.Fatal(err)
+// slack is what a busy machine may add to a time in deadlines.
+const slack = 0.5
+
+// failsWithin runs a forward round that must fail, and gives the error; from the time that since
+// gives it takes at most so many deadlines, and slack.
+func failsWithin(t *testing.T, s *Session[float32], since func() time.Time,
+	deadlines float64) *Error {
+	t.Helper()
+	err := s.Run(t.Context(), Round{Pass: plan.Forward})
+	took := time.Since(since())
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("the run ends with %v, want an *Error", err)
 	}
-	want := digest(t, s)
-	for _, culprit := range []int{3, 0} {
-		s.host.Hang(actors.Addr{Role: actors.Rank, Rank: int32(culprit)})
-		err := s.Run(t.Context(), forwardBackward...)
-		var e *Error
-		if !errors.As(err, &e) || e.Kind != PeerLost || e.Rank != culprit {
-			t.Fatalf("a silent rank %d gives %v", culprit, err)
+	if limit := time.Duration((deadlines + slack) * float64(s.cfg.Deadline)); took > limit {
+		t.Errorf("the run ends after %v, with a deadline of %v: want at most %v\n%v", took,
+			s.cfg.Deadline, limit, err)
+	}
+	return e
+}
+
+// namesTransfer fails unless the error's link and op are a transfer of another rank with the
+// culprit.
+func namesTransfer(t *testing.T, e *Error, culprit int) {
+	t.Helper()
+	var src, dst, reporter, op int
+	var kind string
+	if _, err := fmt.Sscanf(e.Link, "%d->%d", &src, &dst); err != nil || src == dst ||
+		(src != culprit && dst != culprit) {
+		t.Errorf("link %q is not one of rank %d: %v", e.Link, culprit, e)
+	}
+	_, who, _ := strings.Cut(e.Op, " of rank ")
+	_, err := fmt.Sscan(who, &reporter)
+	_, err2 := fmt.Sscanf(e.Op, "op %d %s", &op, &kind)
+	if err != nil || err2 != nil || reporter == culprit || (reporter != src && reporter != dst) ||
+		(kind == "send") != (reporter == src) || (kind != "send" && kind != "recv") {
+		t.Errorf("op %q is not an end of %s at another rank than %d: %v", e.Op, e.Link, culprit, e)
+	}
+}
+
+// saboteur does something once, when a rank begins an op while it is armed, on the goroutine of the
+// rank's device.
+type saboteur struct {
+	rank  int32
+	armed atomic.Bool
+	do    func()
+	mu    sync.Mutex
+	at    time.Time
+}
+
+func (x *saboteur) pace() *Pace {
+	return &Pace{Op: func(r, _, op int32) time.Duration {
+		if r == x.rank && op > 0 && x.armed.CompareAndSwap(true, false) {
+			x.mu.Lock()
+			x.at = time.Now()
+			x.mu.Unlock()
+			x.do()
 		}
+		return 0
+	}}
+}
+
+func (x *saboteur) done() time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.at
+}
+
+// TestSilentRankIsNamed: a rank that stops answering, before the rounds or in the middle of one,
+// ends the call naming it, within its deadline and a quarter; in a round also what another rank
+// waits for with it. The session works again at the next epoch, with the same bits.
+func TestSilentRankIsNamed(t *testing.T) {
+	for _, culprit := range []int32{3, 0} {
+		x := &saboteur{rank: culprit}
+		cfg := testConfig(mesh.Mesh{Head: 2, Ring: 4})
+		cfg.Pace = x.pace()
+		s := open(t, cfg)
 		if err := s.Run(t.Context(), forwardBackward...); err != nil {
-			t.Fatalf("the next epoch: %v", err)
+			t.Fatal(err)
 		}
-		if digest(t, s) != want {
-			t.Error("the next epoch gives other bits")
+		want := digest(t, s)
+		hang := func() { s.host.Hang(actors.Addr{Role: actors.Rank, Rank: culprit}) }
+		for _, inRound := range []bool{false, true} {
+			since := x.done
+			if x.do = hang; inRound {
+				x.armed.Store(true)
+			} else {
+				hang()
+				began := time.Now()
+				since = func() time.Time { return began }
+			}
+			e := failsWithin(t, s, since, 1.25)
+			if e.Kind != PeerLost || e.Rank != int(culprit) || !errors.Is(e, ErrPeerLost) {
+				t.Fatalf("a silent rank %d gives %v", culprit, e)
+			}
+			if inRound {
+				namesTransfer(t, e, int(culprit))
+			}
+			if err := s.Run(t.Context(), forwardBackward...); err != nil {
+				t.Fatalf("the next epoch: %v", err)
+			}
+			if digest(t, s) != want {
+				t.Error("the next epoch gives other bits")
+			}
 		}
 	}
 }
 
-// TestSilentDeviceIsNamed: a device that swallows its launches is its own rank's fault.
+// TestSilentDeviceIsNamed: a device that swallows its launches is its own rank's fault. The rank
+// lives, so the call takes a deadline more: its own, a quarter for the device to answer, one for
+// the flush.
 func TestSilentDeviceIsNamed(t *testing.T) {
-	s := open(t, testConfig(mesh.Mesh{Head: 1, Ring: 4}))
-	s.host.Hang(actors.Addr{Role: actors.Device, Rank: 2})
-	err := s.Run(t.Context(), forwardBackward...)
-	var e *Error
-	if !errors.As(err, &e) || e.Rank != 2 {
-		t.Fatalf("a silent device 2 gives %v", err)
+	x := &saboteur{rank: 2}
+	cfg := testConfig(mesh.Mesh{Head: 1, Ring: 4})
+	cfg.Pace = x.pace()
+	s := open(t, cfg)
+	x.do = func() { s.host.Hang(actors.Addr{Role: actors.Device, Rank: 2}) }
+	x.armed.Store(true)
+	e := failsWithin(t, s, x.done, 2.25)
+	if e.Rank != 2 || e.Kind != Timeout {
+		t.Fatalf("a silent device 2 gives %v", e)
 	}
+	namesTransfer(t, e, 2)
 	if err := s.Run(t.Context(), forwardBackward...); err != nil {
 		t.Fatalf("the next epoch: %v", err)
+	}
+}
+
+// TestSlowOpsAreLate: when every actor is alive and an op is slower than the deadline, the call
+// ends as late, not as lost: whether the op ends while the round is aborted, or later, or all ops
+// are so.
+func TestSlowOpsAreLate(t *testing.T) {
+	const deadline = time.Second
+	for _, tc := range []struct {
+		name  string
+		every bool // op of every rank; else one op of rank 2
+		takes time.Duration
+		limit float64 // deadlines
+	}{
+		{"one op, a deadline and a half", false, deadline * 3 / 2, 2.25},
+		{"one op, five deadlines", false, 5 * deadline, 2.25},
+		// A device that got anything done since it was asked last has one more deadline.
+		{"every op, five deadlines", true, 5 * deadline, 3.25},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var slow, told atomic.Bool
+			slow.Store(true)
+			cfg := testConfig(mesh.Mesh{Head: 1, Ring: 4})
+			cfg.Deadline = deadline
+			cfg.Pace = &Pace{Op: func(r, _, op int32) time.Duration {
+				if slow.Load() && (tc.every || r == 2 && op > 0 && told.CompareAndSwap(false,
+					true)) {
+					return tc.takes
+				}
+				return 0
+			}}
+			s := open(t, cfg)
+			began := time.Now()
+			e := failsWithin(t, s, func() time.Time { return began }, tc.limit)
+			if e.Kind != Timeout || !errors.Is(e, ErrTimeout) || e.Op == "" {
+				t.Fatalf("slow ops give %v", e)
+			}
+			if !tc.every && e.Rank != 2 {
+				t.Errorf("a slow op of rank 2 gives %v", e)
+			}
+			slow.Store(false)
+			if err := s.Run(t.Context(), forwardBackward...); err != nil {
+				t.Fatalf("the next epoch: %v", err)
+			}
+		})
 	}
 }
 

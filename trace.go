@@ -113,7 +113,8 @@ func (t *tracer) device(pace func(rank, round, op int32) time.Duration,
 	end := func(e actors.Envelope) {
 		if e.Kind == actors.Done && e.To == e.From {
 			at, now := began[e.Stream], t.now()
-			t.report(e.To.Rank, e.Round, e.Op, TraceEvent{Asked: at, Begin: at, End: now, Over: now})
+			t.report(e.To.Rank, e.Round, e.Op, TraceEvent{Asked: at, Begin: at, End: now,
+				Over: now})
 		}
 		send(e)
 	}

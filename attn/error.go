@@ -31,22 +31,16 @@ func Compare[T Float](got []T, ref []float64) Error {
 	if len(got) != len(ref) {
 		panic(fmt.Sprintf("attn: compare %d values with %d of the reference", len(got), len(ref)))
 	}
-	var diff2, ref2 float64
 	var e Error
-	bad := false
+	bad, top := false, 0.0
 	for n, r := range ref {
-		g := float64(got[n])
-		if math.IsInf(g, -1) && math.IsInf(r, -1) {
-			continue
-		}
-		d := math.Abs(g - r)
+		d := distance(float64(got[n]), r)
 		if math.IsNaN(d) || math.IsInf(d, 0) {
 			bad = true
 			continue
 		}
 		e.MaxAbs = max(e.MaxAbs, d)
-		diff2 += d * d
-		ref2 += r * r
+		top = max(top, finite(r))
 	}
 	if bad {
 		e.Rel = math.NaN()
@@ -55,12 +49,51 @@ func Compare[T Float](got []T, ref []float64) Error {
 	if len(ref) == 0 {
 		return e
 	}
-	count := float64(len(ref))
-	e.Rel = math.Sqrt(diff2 / count)
-	if rms := math.Sqrt(ref2 / count); rms >= tinyRMS {
-		e.Rel /= rms
+	diff, rms := normUpTo(e.MaxAbs), normUpTo(top)
+	for n, r := range ref {
+		diff.add(distance(float64(got[n]), r))
+		rms.add(finite(r))
+	}
+	e.Rel = diff.rms(len(ref))
+	if size := rms.rms(len(ref)); size >= tinyRMS {
+		e.Rel /= size
 	}
 	return e
+}
+
+// distance is |g - r|, 0 where both are -Inf.
+func distance(g, r float64) float64 {
+	if math.IsInf(g, -1) && math.IsInf(r, -1) {
+		return 0
+	}
+	return math.Abs(g - r)
+}
+
+// finite is |r|, 0 where r is infinite.
+func finite(r float64) float64 {
+	if math.IsInf(r, 0) {
+		return 0
+	}
+	return math.Abs(r)
+}
+
+// norm sums squares of numbers. They are divided by a power of two near the largest, which costs
+// no bit, since the square of 1e200 is no float64.
+type norm struct{ shrink, sum float64 }
+
+func normUpTo(top float64) norm {
+	_, exponent := math.Frexp(top)
+	return norm{shrink: math.Ldexp(1, -max(exponent, -1000))} // finite for subnormal tops too
+}
+
+func (s *norm) add(x float64) {
+	x *= s.shrink
+	s.sum += x * x
+}
+
+// rms is the root of the mean of n squares.
+func (s *norm) rms(n int) float64 {
+	return math.Sqrt(s.sum/float64(n)) / s.shrink
 }
 
 // Gate is the gate for a problem whose largest |scale * q.k| is maxLogit: rounding in the exponent

@@ -25,6 +25,7 @@ func TestCompare(t *testing.T) {
 		{"opposite inf", []float64{inf}, []float64{-inf}, 0, nan},
 		{"plus inf on both sides", []float64{inf}, []float64{inf}, 0, nan},
 		{"nothing", nil, nil, 0, 0},
+		{"subnormal numbers", []float64{1e-310}, []float64{0}, 1e-310, 1e-310},
 	}
 	for _, c := range cases {
 		e := Compare(c.got, c.ref)
@@ -46,6 +47,32 @@ func TestCompare(t *testing.T) {
 	}
 	if e := Compare([]float32{1.5}, []float64{1}); e.MaxAbs != 0.5 || e.Rel != 0.5 {
 		t.Errorf("f32: %+v", e)
+	}
+}
+
+// TestCompareLargeNumbers has values whose squares are no float64: rel must be what it is for the
+// same numbers made small, and a wrong one must be seen.
+func TestCompareLargeNumbers(t *testing.T) {
+	small, ref := []float64{3, -4.5, 0, 12}, []float64{3, -4, 1, 12}
+	want := Compare(small, ref)
+	for _, factor := range []float64{0x1p400, 0x1p664, 0x1p1019} {
+		got, large := make([]float64, len(ref)), make([]float64, len(ref))
+		for n := range ref {
+			got[n], large[n] = small[n]*factor, ref[n]*factor
+		}
+		e := Compare(got, large)
+		if e.Rel != want.Rel || e.MaxAbs != want.MaxAbs*factor {
+			t.Errorf("times %g: %+v, want rel %v", factor, e, want.Rel)
+		}
+		if e := Compare(large, large); e.Rel != 0 || e.MaxAbs != 0 {
+			t.Errorf("times %g: equal numbers differ by %+v", factor, e)
+		}
+	}
+	if e := Compare([]float64{1e200, 1}, []float64{1, 1}); !(e.Rel > 7e199 && e.Rel < 8e199) {
+		t.Errorf("1e200 for 1: %+v", e)
+	}
+	if e := Compare([]float64{1e200, 1e-12}, []float64{1e200, 0}); !(e.Rel < 1e-200) {
+		t.Errorf("1e-12 beside 1e200: %+v", e)
 	}
 }
 

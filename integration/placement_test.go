@@ -77,15 +77,16 @@ func placed(t *testing.T, m mesh.Mesh, inner int) *nodeMeter {
 	return count
 }
 
-// TestPlacementKeepsTrafficInNodes: with 8 ranks a node, head-first keeps all bytes of the exchanges
-// inside nodes and context-first all inner hops of the rings. Each placement does not do what the
-// other does.
+// TestPlacementKeepsTrafficInNodes: with 8 ranks a node, head-first keeps all bytes of the
+// exchanges inside nodes and context-first all inner hops of the rings. Each placement does not do
+// what the other does.
 func TestPlacementKeepsTrafficInNodes(t *testing.T) {
 	for _, h := range []int{2, 4, 8} {
 		head := placed(t, mesh.Mesh{Head: h, Ring: 16}, 4)
 		for _, c := range []plan.Class{plan.A2AForward, plan.A2ABackward} {
 			if head.leave[c] != 0 || head.inside[c] == 0 {
-				t.Errorf("head-first %dx16: %d bytes of %v leave their node, %d stay", h, head.leave[c],
+				t.Errorf("head-first %dx16: %d bytes of %v leave their node, %d stay", h,
+					head.leave[c],
 					c, head.inside[c])
 			}
 		}

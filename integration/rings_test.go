@@ -20,7 +20,8 @@ func TestDoubleRingF64(t *testing.T) {
 			for i := range 8 {
 				p := problem{
 					mesh:   mesh.Mesh{Head: 1 + (c+i)%2, Ring: c, Placement: mesh.Placement(i & 1)},
-					layout: mesh.Layout((c + i/2) % 2), tokens: []int{97, 31, 5}[(c+w+i)%3], heads: 8,
+					layout: mesh.Layout((c + i/2) % 2), tokens: []int{97, 31, 5}[(c+w+i)%3],
+					heads:   8,
 					kvHeads: 2, dim: 8, full: (w+i)%3 == 0,
 					ring: ringbus.Ring{Inner: w, DKV: ringbus.Window(i >> 1 & 1), Lanes: 1 + i>>2},
 				}

@@ -49,7 +49,8 @@ func mustPlan(t testing.TB, s plan.Spec) *plan.Plan {
 	return p
 }
 
-func mustCost(t testing.TB, src plan.Source, top *plan.Topology, passes ...plan.Pass) *plan.Estimate {
+func mustCost(t testing.TB, src plan.Source, top *plan.Topology,
+	passes ...plan.Pass) *plan.Estimate {
 	t.Helper()
 	e, err := plan.Cost(src, top, plan.CostOptions{Passes: passes})
 	if err != nil {
@@ -403,13 +404,16 @@ func TestTopologyValidates(t *testing.T) {
 		{func(*plan.Topology) {}, ""},
 		{func(t *plan.Topology) { t.Memory = 0 }, ""},
 		{func(t *plan.Topology) { t.Nodes = 0 }, "nodes 0: use 1 to 65536"},
-		{func(t *plan.Topology) { t.RanksPerNode = 1 << 16 }, "ranks_per_node 65536: use 1 to 32768"},
+		{func(t *plan.Topology) { t.RanksPerNode = 1 << 16 },
+			"ranks_per_node 65536: use 1 to 32768"},
 		{func(t *plan.Topology) { t.Flops = math.NaN() }, "flops NaN: use"},
 		{func(t *plan.Topology) { t.Memory = -3 }, "memory -3: use"},
 		{func(t *plan.Topology) { t.Local.BytesPerS = 0 }, "local.bytes_per_s 0: use"},
-		{func(t *plan.Topology) { t.Remote.BytesPerS = math.Inf(1) }, "remote.bytes_per_s +Inf: use"},
+		{func(t *plan.Topology) { t.Remote.BytesPerS = math.Inf(1) },
+			"remote.bytes_per_s +Inf: use"},
 		{func(t *plan.Topology) { t.Local.LatencyNanos = -1 }, "local.latency of -1 ns: use 0 to"},
-		{func(t *plan.Topology) { t.Remote.LatencyNanos = 1e12 }, "remote.latency of 1000000000000"},
+		{func(t *plan.Topology) { t.Remote.LatencyNanos = 1e12 },
+			"remote.latency of 1000000000000"},
 		{func(t *plan.Topology) { t.Ranks[16] = plan.RankModel{Speed: 1} }, "ranks.16: there are " +
 			"ranks 0 to 15, 2 nodes of 8"},
 		{func(t *plan.Topology) {

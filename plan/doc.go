@@ -1,8 +1,9 @@
 // Package plan owns what a round is: for each rank and pass a Program, ops with explicit
 // dependencies over a table of slots, as data. It assembles programs out of builders of the ring
 // and the head axis (which live elsewhere and hand themselves in), proves them (Verify), prints
-// them (AppendText), names them (Hash) and counts them (Count). It runs nothing and knows no clock,
-// device or link.
+// them (AppendText, AppendPlan) and reads them back (ParsePlan), names them (Hash), counts them
+// (Count) and prices them on a modelled cluster (Topology, Cost). It runs nothing and knows no
+// clock, device or link.
 //
 //	Spec{Shape, Mesh, Layout, Options, RingAxis, HeadAxis} -> New -> Plan -> Program(pass, rank)
 //
@@ -73,6 +74,10 @@
 //	    ringbus: TestTooFewSlotsAreRefused; package mesh: TestValidateHeadsRefuses).
 //	P11 A sum of a collective has every contributor's part of its element once, added in order
 //	    (package collect: TestBrokenPlansAreRefused, TestVerifyHasTeeth).
+//	P12 The text of a plan reads back as the same plan, and what cannot be read is an error that
+//	    names the line (TestPlanTextReadsBack, TestParsePlanRefuses, FuzzParsePlan).
+//	P13 Cost gives the simulator's makespan within 2%, and its steps add up (TestCostAgreesWithSim,
+//	    TestCostAddsUp).
 //
 // # Concurrency
 //

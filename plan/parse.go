@@ -182,7 +182,8 @@ func (p *parser) set(h *Header, before int) int {
 	name := string(p.word())
 	if _, taken := p.names[name]; taken || !isName(name) {
 		p.at -= len(name)
-		p.fail(fmt.Sprintf("a new name of letters, digits, dots, dashes and underscores, at most %d",
+		p.fail(fmt.Sprintf("a new name of letters, digits, dots, dashes and underscores, at "+
+			"most %d",
 			MaxNameBytes))
 	}
 	if len(h.Sets) > MaxSets {
@@ -194,26 +195,35 @@ func (p *parser) set(h *Header, before int) int {
 			p.limit("spans of all token sets", MaxSpans)
 			break
 		}
-		from := p.at
-		lo, hi := p.span("tokens", MaxTokens)
-		s := mesh.Span{Start: lo, Stride: 1, Count: hi - lo}
-		if p.has(":") {
-			s.Stride = p.number("the stride", 1, MaxTokens)
-			s.Count = (hi-1-lo)/s.Stride + 1
-			if s.Stride == 1 || hi <= lo || (hi-1-lo)%s.Stride != 0 {
-				p.at = from
-				p.fail("a stride above 1 that leads from the first token to the last")
-			}
-		} else if hi <= lo {
-			p.at = from
-			p.fail("tokens lo:hi with lo below hi")
-		}
-		set = append(set, s)
+		set = append(set, p.tokens())
 	}
 	p.names[name] = SetID(len(h.Sets))
 	h.Sets, h.Names = append(h.Sets, set), append(h.Names, name)
 	p.end()
 	return len(set)
+}
+
+// tokens reads one span of a set, lo:hi or lo:hi:stride.
+func (p *parser) tokens() mesh.Span {
+	from := p.at
+	lo, hi := p.span("tokens", MaxTokens)
+	s := mesh.Span{Start: lo, Stride: 1, Count: hi - lo}
+	strided := p.has(":")
+	if strided {
+		s.Stride = p.number("the stride", 1, MaxTokens)
+	}
+	switch {
+	case p.err != nil:
+	case hi <= lo:
+		p.at = from
+		p.fail("tokens lo:hi with lo below hi")
+	case strided && (s.Stride == 1 || (hi-1-lo)%s.Stride != 0):
+		p.at = from
+		p.fail("a stride above 1 that leads from the first token to the last")
+	case strided:
+		s.Count = (hi-1-lo)/s.Stride + 1
+	}
+	return s
 }
 
 // program reads the program of a rank in a pass.

@@ -88,7 +88,8 @@ func quoted(b []byte, most int) string {
 
 // has takes s if it stands here.
 func (p *parser) has(s string) bool {
-	if p.err != nil || !p.more || len(p.line)-p.at < len(s) || string(p.line[p.at:p.at+len(s)]) != s {
+	if p.err != nil || !p.more || len(p.line)-p.at < len(s) ||
+		string(p.line[p.at:p.at+len(s)]) != s {
 		return false
 	}
 	p.at += len(s)

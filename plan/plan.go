@@ -229,8 +229,8 @@ func (p *Plan) Hash() (Hash, error) {
 	return p.Seal(programs), nil
 }
 
-// Seal is sha256 of the problem, the mesh, the options and the hashes of the programs' texts: rank 0
-// forward, rank 0 backward, rank 1 forward and so on. It is the name of the plan.
+// Seal is sha256 of the problem, the mesh, the options and the hashes of the programs' texts: rank
+// 0 forward, rank 0 backward, rank 1 forward and so on. It is the name of the plan.
 func (p *Plan) Seal(programs []Hash) Hash {
 	w := sha256.New()
 	s := &p.spec

@@ -132,8 +132,8 @@ type Header struct {
 	// sums it gets.
 }
 
-// ContentHash is a 64-bit name of all that programs refer to: the shape with its mask, the token sets
-// and the homes.
+// ContentHash is a 64-bit name of all that programs refer to: the shape with its mask, the token
+// sets and the homes.
 func (h *Header) ContentHash() uint64 {
 	v := uint64(14695981039346656037)
 	mix := func(x uint64) {

@@ -41,8 +41,9 @@ func with(c *rank.Compiled, pass plan.Pass, at int, s *rank.Script) *rank.Compil
 	return &own
 }
 
-// TestHoldsAndWants: a rank holds what is wanted of it when its scripts are those that were made for
-// it, and then only: not one of another mask, layout, pass or rank, whatever plan it says it is of.
+// TestHoldsAndWants: a rank holds what is wanted of it when its scripts are those that were made
+// for it, and then only: not one of another mask, layout, pass or rank, whatever plan it says it is
+// of.
 func TestHoldsAndWants(t *testing.T) {
 	causal := attn.Causal(32, 32)
 	c := compiled(t, mesh.Zigzag, causal)
@@ -74,8 +75,8 @@ func TestHoldsAndWants(t *testing.T) {
 	}
 }
 
-// TestFoldNoticesAll: what a rank confirms has in it the program, the plan, the pass and the state of
-// each round, how many they are and in which order, each for itself.
+// TestFoldNoticesAll: what a rank confirms has in it the program, the plan, the pass and the state
+// of each round, how many they are and in which order, each for itself.
 func TestFoldNoticesAll(t *testing.T) {
 	c := compiled(t, mesh.Zigzag, attn.Causal(32, 32))
 	same := with(c, plan.Backward, 1, c.Scripts[plan.Forward][1]) // both passes alike
@@ -95,7 +96,8 @@ func TestFoldNoticesAll(t *testing.T) {
 		"state":   {Plan: same, State: 4},
 		"state 0": {Plan: same},
 	} {
-		if book(other, first).Holds(1, 0, 2) == holds || book(first, other).Holds(1, 0, 2) == holds {
+		if book(other, first).Holds(1, 0, 2) == holds || book(first, other).Holds(1, 0,
+			2) == holds {
 			t.Errorf("another %s in one of two rounds is not noticed", name)
 		}
 		if book(other, first).Holds(1, 0, 2) == book(first, other).Holds(1, 0, 2) {

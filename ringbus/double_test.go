@@ -28,8 +28,8 @@ func rings(c int) []ringbus.Ring {
 	return out
 }
 
-// TestEveryWindowIsSound: for all w dividing C, C up to 16, both placements, Verify proves coverage,
-// homecoming and freedom from deadlock.
+// TestEveryWindowIsSound: for all w dividing C, C up to 16, both placements, Verify proves
+// coverage, homecoming and freedom from deadlock.
 func TestEveryWindowIsSound(t *testing.T) {
 	for c := 1; c <= 16; c++ {
 		for i, r := range rings(c) {

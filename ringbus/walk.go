@@ -54,7 +54,8 @@ func (r Ring) String() string {
 func (r Ring) Validate(m mesh.Mesh) error {
 	switch {
 	case r.Inner < 0 || r.Inner > m.Ring || (r.Inner > 0 && m.Ring%r.Inner != 0):
-		return fmt.Errorf("inner window %d does not divide the ring degree %d: use a divisor of it, "+
+		return fmt.Errorf("inner window %d does not divide the ring degree %d: use a divisor of "+
+			"it, "+
 			"such as %d", r.Inner, m.Ring, nearestDivisor(m.Ring, r.Inner))
 	case r.Lanes < 0 || r.Lanes > 2:
 		return fmt.Errorf("lanes %d: a shard travels on 1 or 2 lanes", r.Lanes)
@@ -167,8 +168,8 @@ func (l *loop) arrive(home plan.Block, t, lane int) plan.Block {
 	return kv
 }
 
-// pass sends a lane of the block of step t on: a window's start block to the next window first, then
-// any block to the next rank inside the window.
+// pass sends a lane of the block of step t on: a window's start block to the next window first,
+// then any block to the next rank inside the window.
 func (l *loop) pass(kv plan.Block, t, lane int) {
 	p, j, s := l.place(l.c), t/l.w, t%l.w
 	number := plan.LaneKV + plan.LaneStep*int32(lane)

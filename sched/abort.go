@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/kvloom/kvloom/actors"
 )
@@ -216,8 +217,8 @@ func (s *Scheduler) declareDead(now actors.Time, out *actors.Outbox) {
 		if m.ponged {
 			m.fault = actors.TimedOut // it lives, but an op of its device does not end
 		}
-		out.Note(fmt.Sprintf("rank %d did not answer the abort within %d ms and is declared dead",
-			i, (now-s.deadAt+s.cfg.Deadline)/1e6))
+		out.Note(fmt.Sprintf("rank %d did not answer the abort within %s and is declared dead",
+			i, span(now-s.deadAt+s.cfg.Deadline)))
 	}
 	if !waiting {
 		s.aborted(now, out)
@@ -260,7 +261,7 @@ func (s *Scheduler) silent(now actors.Time, out *actors.Outbox, what string,
 	ok func(*member) bool) {
 	for i := range s.members {
 		if m := &s.members[i]; !ok(m) {
-			out.Note(fmt.Sprintf("rank %d %s within %d ms", i, what, s.cfg.Deadline/1e6))
+			out.Note(fmt.Sprintf("rank %d %s within %s", i, what, span(s.cfg.Deadline)))
 			s.abort(now, s.lostRank(int32(i)), out)
 			return
 		}
@@ -275,8 +276,8 @@ func (s *Scheduler) signOfLife(now actors.Time, out *actors.Outbox) {
 		m := &s.members[i]
 		if m.here && now-m.heard >= s.cfg.Deadline {
 			m.here, m.lost = false, true
-			out.Note(fmt.Sprintf("rank %d gave no sign of life within %d ms", i,
-				s.cfg.Deadline/1e6))
+			out.Note(fmt.Sprintf("rank %d gave no sign of life within %s", i,
+				span(s.cfg.Deadline)))
 			if first < 0 {
 				first = int32(i)
 			}
@@ -292,4 +293,12 @@ func (s *Scheduler) signOfLife(now actors.Time, out *actors.Outbox) {
 		}
 	}
 	out.SetAlarm(now + s.cfg.Deadline/4)
+}
+
+// span writes a time for people: in milliseconds, to the nanosecond below ten of them.
+func span(t actors.Time) string {
+	if t < 10e6 {
+		return strconv.FormatFloat(float64(t)/1e6, 'f', -1, 64) + " ms"
+	}
+	return fmt.Sprintf("%d ms", t/1e6)
 }

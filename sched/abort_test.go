@@ -60,8 +60,8 @@ func TestFaultSeen(t *testing.T) {
 	}
 }
 
-// TestLinkFaultOfTheDead: a link that failed because one of its ends is gone, or does not answer the
-// abort, is that rank's fault.
+// TestLinkFaultOfTheDead: a link that failed because one of its ends is gone, or does not answer
+// the abort, is that rank's fault.
 func TestLinkFaultOfTheDead(t *testing.T) {
 	g := running(t, 3, 4, 0, 2)
 	g.says(g.late(1, actors.LinkFault, 6, 0, 1, 0), "0 1 2: abort")

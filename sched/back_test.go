@@ -159,7 +159,7 @@ func TestStalePong(t *testing.T) {
 		g.now = g.due
 		g.step(actors.Envelope{Kind: actors.Timer})
 	}
-	g.noted("rank 1 gave no sign of life")
+	g.noted("rank 1 gave no sign of life within 0.001 ms")
 }
 
 // TestQueuedSubmitFails: when the rounds at hand fail, those submitted behind them are given up

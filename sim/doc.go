@@ -3,7 +3,7 @@
 // computes nothing unless an Executor is given; then results are those of a live run.
 //
 //	     +-------------------------------------------------------------------+
-//	     | heap of events, earliest first, then in the order of their making |
+//	     | queue of events, earliest first, then in the order of their making|
 //	     +-------------------------------------------------------------------+
 //	       | pop: now = its time                                     ^ push
 //	       v                                                         |
@@ -16,7 +16,10 @@
 //	a link      [block A    ][block B    ]          occupies: one block at a time, in order of put
 //	                        + latency -> arrives    latency occupies nothing
 //
-// Legend of a trace: At is the virtual nanosecond, What a word of the left column, Env the
+// A Modelled prices all that by a plan.Topology, and draws the weather of a seed. Config.Spans is
+// told what each op and block occupies, for a timeline; see Span.
+//
+// Legend of Config.Trace: At is the virtual nanosecond, What a word of the left column, Env the
 // envelope (of an op, its Launch; of a block, its Put). Result.TraceHash folds the time, word,
 // kind, addressee, round, op, lane and tick of every event in the life of the world.
 //
@@ -31,8 +34,8 @@
 //
 // Costs are pure functions of their arguments, and Mail between two addresses does not vary, else
 // their order would (noise keeps it). Book holds every round that Run is asked for, in order from
-// First. Trace and an Executor do not call the World. Look at Result.Violations: they are not
-// errors of Run.
+// First. Trace, Spans, Progress, Stop and an Executor do not call the World. Look at
+// Result.Violations: they are not errors of Run.
 //
 // # Invariants
 //
@@ -46,7 +49,15 @@
 //	    the same bounds (TestForwardHidesHops, TestBackwardHidesHops, TestFewerSlotsCost,
 //	    TestLatency, TestQueueDepth).
 //	V6  A run ends: in completion, a verdict (*Failure), ErrStuck when nothing is left to happen,
-//	    or at MaxEvents. A mailbox beyond its limit is an error, not a longer queue.
+//	    at MaxEvents, or when Stop says so (TestStopAndProgress). A mailbox beyond its limit is an
+//	    error, not a longer queue.
+//	V7  The queue gives events by time, then in the order of their making, however many share a
+//	    time (TestQueueOrder, TestQueueForgets).
+//	V8  Spans of one stream, and of one link, do not overlap; each device op and each send has one,
+//	    and telling them changes no event (TestSpans).
+//	V9  In calm weather an op, a transfer and a letter take what the topology says; a seed's weather
+//	    adds at most a twentieth to an op or transfer, whatever came before (TestModelledPrices,
+//	    TestModelledMail, TestWork, TestWeather).
 //
 // # Concurrency
 //

@@ -80,7 +80,8 @@ func TestDoubleRingHidesSlowLinks(t *testing.T) {
 		took[partials] = nodeSteps(t, ringbus.Ring{Inner: 4}, plan.Options{Partials: partials},
 			plan.Backward, c)
 	}
-	local := nodeSteps(t, ringbus.Ring{Inner: 4, DKV: ringbus.Local}, plan.Options{}, plan.Backward, c)
+	local := nodeSteps(t, ringbus.Ring{Inner: 4, DKV: ringbus.Local}, plan.Options{},
+		plan.Backward, c)
 	t.Logf("backward, fold: %.2f, %.2f, %.2f steps with 1, 2, 3 partials; local: %.2f with 2",
 		took[1], took[2], took[3], local)
 	if took[3] > 1.02*(16+3) {
@@ -110,7 +111,8 @@ func TestTwoLanes(t *testing.T) {
 				t.Errorf("%v hop %v: two lanes take %.2f steps, one %.2f", pass, hop, b, a)
 			}
 			if early := a - 0.4; hop > 1 && b > early {
-				t.Errorf("%v hop %v: two lanes take %.2f steps, one %.2f: the last step does not begin "+
+				t.Errorf("%v hop %v: two lanes take %.2f steps, one %.2f: the last step does "+
+					"not begin "+
 					"with its first chunk", pass, hop, b, a)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kvloom/kvloom/actors"
@@ -77,11 +78,24 @@ func TestSilentRank(t *testing.T) {
 						t.Fatalf("seed %d: rank %d fell silent: %v", seed, silent, f)
 					}
 					within(t, cfg, at, res.End, took/3)
+					named(t, b, f)
 					w.Respawn(int(silent))
 					runs(t, w, 1)
 				}
 			})
 		}
+	}
+}
+
+// named fails unless a verdict's op is a transfer of a living rank with the culprit.
+func named(t *testing.T, b *rank.Rounds, f *sim.Failure) {
+	t.Helper()
+	if f.Reporter < 0 || f.Op < 0 {
+		t.Fatalf("nobody tells what it waited for: %v", f)
+	}
+	o := b.Script(f.Reporter, f.Round).Program.Ops[f.Op]
+	if f.Reporter == f.Rank || f.Peer != f.Rank || !o.Kind.Link() || o.Peer != f.Rank {
+		t.Fatalf("%v: the op is %v with rank %d", f, o.Kind, o.Peer)
 	}
 }
 
@@ -379,11 +393,22 @@ func TestSlowRank(t *testing.T) {
 func TestBlame(t *testing.T) {
 	for _, s := range eight() {
 		for slow := range int32(8) {
-			cfg := weather(s, book(t, s, turns(3)...), 1, 0.1)
+			b := book(t, s, turns(3)...)
+			cfg := weather(s, b, 1, 0.1)
+			at := actors.Time(0)
+			cfg.Spans = func(sp sim.Span) {
+				if sp.End-sp.Begin >= 200*step && at == 0 {
+					at = sp.Begin
+				}
+			}
 			cfg.Costs = hang{cfg.Costs.(costs), slow}
 			f, res := fails(t, sim.New(cfg), 2)
-			if f.Rank != slow {
+			if f.Rank != slow || f.Fault != actors.TimedOut {
 				t.Errorf("%s: device %d hangs in round 1, the verdict is: %v", name(s), slow, f)
+			}
+			if took, limit := res.End-at, cfg.Deadline*9/4+20*step; took > limit {
+				t.Errorf("%s: the run ends %d steps after the device hangs, the limit is %d",
+					name(s), took/step, limit/step)
 			}
 			if f.Round != 1 && f.Round != 0 {
 				t.Errorf("%s: the verdict is on round %d, want 0 or 1", name(s), f.Round)
@@ -409,25 +434,47 @@ func (h hang) Op(r, round, op int32) actors.Time {
 	return h.costs.Op(r, round, op)
 }
 
-// TestOtherPlan: a rank that runs another program is found by what it says, not by a hang.
+// holding is a copy of a plan in which one rank holds another script for the forward pass.
+func holding(p *rank.Compiled, at int, s *rank.Script) *rank.Compiled {
+	own := *p
+	own.Scripts[plan.Forward] = slices.Clone(p.Scripts[plan.Forward])
+	own.Scripts[plan.Forward][at] = s
+	return &own
+}
+
+// TestOtherPlan: a rank that holds another program than was made for it is named before an op runs
+// or a block moves, though the scheduler's book is the same as its own.
 func TestOtherPlan(t *testing.T) {
-	s, other := eight()[0], eight()[2]
-	b, wrong := book(t, s, turns(2)...), book(t, other, turns(2)...)
-	mixed := *b.Entries[0].Plan
-	mixed.Scripts[plan.Forward] = slices.Clone(mixed.Scripts[plan.Forward])
-	mixed.Scripts[plan.Forward][3] = wrong.Entries[0].Plan.Scripts[plan.Forward][3]
-	cfg := weather(s, &rank.Rounds{Entries: []rank.Entry{
-		{Plan: &mixed, Pass: plan.Forward}, {Plan: b.Entries[0].Plan, Pass: plan.Forward},
-	}}, 1, 0.5)
-	w := sim.New(cfg)
-	f, _ := fails(t, w, 1)
-	if f.Fault != actors.Corrupt && f.Fault != actors.PlanMismatch {
-		t.Errorf("rank 3 runs another plan, the verdict is: %v", f)
-	}
-	if len(f.Notes) == 0 {
-		t.Error("nothing tells what was wanted and what came")
-	}
-	if _, err := w.Run(1); err != nil {
-		t.Errorf("the next round, with one plan: %v", err)
+	s := problem(mesh.Mesh{Head: 1, Ring: 8}, mesh.Zigzag, 64, 8, 2, false)
+	full, contiguous := s, s
+	full.Shape.Mask, contiguous.Layout = eight()[2].Shape.Mask, mesh.Contiguous
+	right := book(t, s, plan.Forward).Entries[0].Plan
+	for what, script := range map[string]*rank.Script{
+		"another mask's":   book(t, full, plan.Forward).Script(3, 0),
+		"another layout's": book(t, contiguous, plan.Forward).Script(3, 0),
+		"another rank's":   right.Scripts[plan.Forward][4],
+		"another pass's":   right.Scripts[plan.Backward][3],
+	} {
+		for _, at := range []int{0, 2} { // the first round, or the last of three
+			b := &rank.Rounds{Entries: []rank.Entry{{Plan: right}, {Plan: right}, {Plan: right}}}
+			b.Entries[at].Plan = holding(right, 3, script)
+			b.Entries = append(b.Entries, rank.Entry{Plan: right})
+			cfg := weather(s, b, 1, 0.5)
+			began := 0
+			cfg.Spans = func(sim.Span) { began++ }
+			w := sim.New(cfg)
+			f, _ := fails(t, w, 3)
+			if f.Fault != actors.PlanMismatch || f.Rank != 3 || began != 0 {
+				t.Errorf("rank 3 holds %s program in round %d: %d ops began, the verdict is: %v",
+					what, at, began, f)
+			}
+			if len(f.Notes) != 1 || !strings.Contains(f.Notes[0], "rank 3 holds plan") {
+				t.Errorf("rank 3 holds %s program: the notes are %q", what, f.Notes)
+			}
+			runs(t, w, 1)
+			if began == 0 {
+				t.Error("nothing begins in the next round, with one plan: the test shows nothing")
+			}
+		}
 	}
 }

@@ -1,9 +1,12 @@
 package sim
 
-import "github.com/kvloom/kvloom/actors"
+import (
+	"github.com/kvloom/kvloom/actors"
+	"github.com/kvloom/kvloom/cudakern"
+)
 
 // OnLink is the Stream of a block on a link, beside the three streams of a device.
-const OnLink = 3
+const OnLink = cudakern.NumStreams
 
 // Span is what one op or one block occupies: an op a stream of its rank's device, a block a link.
 // Spans of one stream, and of one link, do not overlap. They are told when they begin, so those of

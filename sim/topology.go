@@ -15,8 +15,8 @@ const MailNanos actors.Time = 700
 // jitterParts longer than the model says.
 const jitterParts = 20
 
-// Modelled prices ops, transfers and mail on a modelled cluster, as plan.Cost does: it is Costs. The
-// scheduler is on the node of rank 0.
+// Modelled prices ops, transfers and mail on a modelled cluster, as plan.Cost does: it is Costs.
+// The scheduler is on the node of rank 0.
 //
 // A seed other than 0 is weather: every op and transfer takes longer by its own share, drawn
 // uniformly from [0, 5%) by (seed, rank, round, op) alone, so that one op's share does not

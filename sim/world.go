@@ -403,7 +403,9 @@ type clock struct{ generation uint64 }
 
 // pairOf names two addresses: a role has 3 bits, a rank 17.
 func pairOf(from, to actors.Addr) uint64 {
-	word := func(a actors.Addr) uint64 { return uint64(a.Role)<<17 | uint64(uint32(a.Rank))&(1<<17-1) }
+	word := func(a actors.Addr) uint64 {
+		return uint64(a.Role)<<17 | uint64(uint32(a.Rank))&(1<<17-1)
+	}
 	return word(from)<<20 | word(to)
 }
 

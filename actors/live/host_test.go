@@ -216,24 +216,29 @@ func TestOverflowStopsWhoeverIsFull(t *testing.T) {
 	}
 }
 
+// TestFullNeighboursDoNotWaitForEachOther: two actors, each in a step, send three to the other's
+// mailbox of one. Neither waits: what finds no room is the end of the actor that it was for.
 func TestFullNeighboursDoNotWaitForEachOther(t *testing.T) {
 	h := newHost(t, live.Options{})
 	downs := make(chan actors.Envelope, 16)
 	spawn(t, h, scheduler(), recorder(downs), 1, 16)
 	await(t, downs, "Start")
-	// Both are in a step at the same time, and each sends three to the other's box of one.
-	var both sync.WaitGroup
-	both.Add(2)
+	// From the first barrier to the second both are in their step, so that nobody takes mail.
+	var begun, sent sync.WaitGroup
+	begun.Add(2)
+	sent.Add(2)
 	flood := func(other actors.Addr) machine {
-		return func(_ actors.Time, in actors.Envelope, out *actors.Outbox) {
-			if in.Kind == actors.Start {
+		return func(_ actors.Time, in actors.Envelope, _ *actors.Outbox) {
+			if in.Kind != actors.Hello {
 				return
 			}
-			both.Done()
-			both.Wait()
+			begun.Done()
+			begun.Wait()
 			for range 3 {
-				out.Send(actors.Envelope{To: other, Kind: actors.Credit})
+				h.Send(actors.Envelope{To: other, Kind: actors.Credit})
 			}
+			sent.Done()
+			sent.Wait()
 		}
 	}
 	spawn(t, h, rankAt(0), flood(rankAt(1)), 1, 1)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,14 +15,9 @@ import (
 // streams are where a command writes. err is looked at for being a terminal.
 type streams struct{ out, err io.Writer }
 
-// terminal tells whether a person watches the errors' end.
+// terminal tells whether a person watches the errors' end, on a terminal that can draw lines anew.
 func (s streams) terminal() bool {
-	f, ok := s.err.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return columns(s.err) > 0 && os.Getenv("TERM") != "dumb"
 }
 
 // run is the whole command: it reads args, does what they ask and gives the exit code.
@@ -45,8 +41,6 @@ func newRoot(std streams) *cobra.Command {
 		SilenceUsage:  true,
 		Args:          knownCommand,
 
-		SuggestionsMinimumDistance: 2,
-
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(std.out)
@@ -58,6 +52,9 @@ func newRoot(std streams) *cobra.Command {
 	for _, c := range laterCommands() {
 		root.AddCommand(newLater(c[0], c[1]))
 	}
+	root.SetHelpCommand(newHelp())
+	strictCompletion(root)
+	onceEach(root)
 	return root
 }
 
@@ -91,21 +88,29 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	problem := fmt.Sprintf("the command %s is unknown: ", show(args[0]))
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		problem += "did you mean " + near[0] + "?"
+	if near := nearestCommand(cmd, args[0]); near != "" {
+		problem += "did you mean " + near + "?"
 	} else {
 		problem += "use attend, or see kvloom --help"
 	}
 	return &requestError{problem: problem}
 }
 
-// asksJSON looks for --json by itself, for errors met before all flags are read.
+// asksJSON looks for --json by itself, for errors met before all flags are read. As with all flags
+// that are given twice the last one counts.
 func asksJSON(args []string) bool {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]
 	}
-	return slices.ContainsFunc(args, func(a string) bool {
-		value, ok := strings.CutPrefix(a, "--json=")
-		return a == "--json" || ok && slices.Contains([]string{"true", "1", "t", "T"}, value)
-	})
+	asks := false
+	for _, a := range args {
+		if a == "--json" {
+			asks = true
+		} else if value, ok := strings.CutPrefix(a, "--json="); ok {
+			if on, err := strconv.ParseBool(value); err == nil {
+				asks = on
+			}
+		}
+	}
+	return asks
 }

@@ -3,6 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kvloom/kvloom"
@@ -10,6 +14,7 @@ import (
 	"github.com/kvloom/kvloom/internal/tensors"
 	"github.com/kvloom/kvloom/plan"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func newAttend(std streams) *cobra.Command {
@@ -20,7 +25,8 @@ func newAttend(std streams) *cobra.Command {
 		Long: "attend runs one attention problem on a mesh of ranks, forward and with --backward " +
 			"the\ngradients, and compares it with a float64 oracle with --check.\n\n" +
 			"Without flags it is a demonstration: 8 ranks as 2x4, 1K tokens, 8 query and 2 KV " +
-			"heads,\nbackward, checked. --json, --quiet, --log, --deadline and --trace leave it one.",
+			"heads,\nbackward, checked. --json, --quiet, --log, --deadline and --trace leave it " +
+			"one.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := newRequest(f)
@@ -38,16 +44,31 @@ func newAttend(std streams) *cobra.Command {
 }
 
 // noArguments refuses words that belong to no flag. The usual reason is a value after a flag whose
-// value may be left out.
-func noArguments(_ *cobra.Command, args []string) error {
-	switch {
-	case len(args) == 0:
+// value may be left out, and which therefore takes one after an equals sign only.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
 		return nil
-	case args[0] == checkAuto || args[0] == checkFull:
-		return badValue("check", args[0], "write --check=%s, with an equals sign", args[0])
 	}
-	return &requestError{problem: "attend takes flags only, so " + show(args[0]) +
-		" has no meaning: see kvloom attend --help"}
+	var fits []string
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch _, err := strconv.ParseBool(args[0]); {
+		case f.NoOptDefVal == "":
+		case f.Name == "check" && (args[0] == checkAuto || args[0] == checkFull),
+			f.Name == "log" && slices.Contains(logLevels(), args[0]),
+			f.Value.Type() == "bool" && err == nil:
+			fits = append(fits, f.Name)
+		}
+	})
+	switch len(fits) {
+	case 0:
+		name := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+		return &requestError{problem: fmt.Sprintf("%s takes flags only, so %s has no meaning: see "+
+			"%s --help", name, show(args[0]), cmd.CommandPath())}
+	case 1:
+		return badValue(fits[0], args[0], "write --%s=%s, with an equals sign", fits[0], args[0])
+	}
+	return &requestError{problem: fmt.Sprintf("%s is the value of no flag: write it with an "+
+		"equals sign, --%s=%[1]s", args[0], strings.Join(fits, "="+args[0]+" or --"))}
 }
 
 // attend does what the request asks and prints it.
@@ -69,18 +90,23 @@ func attend(ctx context.Context, r *request, tracePath string, std streams) erro
 		request: r, config: cfg, report: newReport(r),
 		progress: newProgress(!r.quiet && !r.json && r.log == "" && std.terminal(), std.err),
 	}
+	listened := a.progress.tellStop(ctx, r.quiet || r.json)
 	if r.dtype == tensors.F64 {
 		err = attendAs[float64](ctx, a)
 	} else {
 		err = attendAs[float32](ctx, a)
 	}
+	listened()
 	a.progress.close()
-	err = errors.Join(err, to.close())
+	if late := to.close(); late != nil {
+		err = errors.Join(err, &unwritable{late})
+	}
 	if err != nil {
 		err = stopCause(ctx, err)
 	}
 	if exitCode(err) == exitFailed {
 		flush()
+		err = &advised{err, r.deadline}
 	}
 	return a.print(err, std)
 }
@@ -145,7 +171,7 @@ func runRounds[T attn.Float](ctx context.Context, a *attendance, in kvloom.Input
 	out kvloom.Outputs[T], err error,
 ) {
 	r, cfg := a.request, a.config
-	stage := a.progress.stage("rounds", int64(r.rounds*len(r.passes())*r.mesh.Ranks()))
+	stage := a.progress.stage(rankPasses, int64(r.rounds*len(r.passes())*r.mesh.Ranks()))
 	defer stage.end()
 	cfg.Progress = func(int32, int32) { stage.add(1) }
 	s, err := kvloom.Open[T](ctx, cfg)

@@ -33,6 +33,8 @@ type verdict struct {
 	Gate    number       `json:"gate"`
 	Sampled bool         `json:"sampled"`
 	Pass    bool         `json:"pass"`
+
+	spoiled string // where an input is NaN or infinite, for the message of a check that failed
 }
 
 // tensorCheck is one tensor's distance from the oracle.
@@ -63,6 +65,10 @@ func (v *verdict) problem() error {
 		if !(t.Rel <= v.Gate) {
 			bad = append(bad, fmt.Sprintf("%s is off by %.2g", t.name, float64(t.Rel)))
 		}
+	}
+	if v.spoiled != "" {
+		return &checkError{fmt.Sprintf("the check failed because %s: %s", v.spoiled,
+			strings.Join(bad, ", "))}
 	}
 	return &checkError{fmt.Sprintf("the check failed: outside the relative gate of %.2g: %s",
 		float64(v.Gate), strings.Join(bad, ", "))}
@@ -117,14 +123,15 @@ func checkResults[T attn.Float](ctx context.Context, r *request, in kvloom.Input
 		base = attn.BaseF64
 	}
 	v := &verdict{Sampled: r.samples()}
-	rows := all(r.tokens)
+	rows, keys := all(r.tokens), []int(nil)
 	if v.Sampled {
 		rows = sample(r.seed, 'r', r.tokens, sampledRows)
-		o.sampled(v, rows, sample(r.seed, 'k', r.tokens, sampledKeys))
+		keys = sample(r.seed, 'k', r.tokens, sampledKeys)
+		o.sampled(v, rows, keys)
 	} else {
 		o.dense(v)
 	}
-	gate := attn.Gate(base, o.largestLogit(rows))
+	gate := attn.Gate(base, o.largestLogit(rows, keys))
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -132,7 +139,27 @@ func checkResults[T attn.Float](ctx context.Context, r *request, in kvloom.Input
 	for _, t := range v.tensors() {
 		v.Pass = v.Pass && attn.Error{Rel: float64(t.Rel)}.OK(gate)
 	}
+	if !v.Pass {
+		v.spoiled = spoiled(in)
+	}
 	return v, nil
+}
+
+// spoiled names the first element of the inputs that is NaN or infinite; it is empty when none is.
+// No result survives such a one, so it is the reason when a check fails.
+func spoiled[T attn.Float](in kvloom.Inputs[T]) string {
+	for _, x := range []struct {
+		name string
+		data []T
+	}{{"q", in.Q}, {"k", in.K}, {"v", in.V}, {"do", in.DO}} {
+		for i, value := range x.data {
+			if f := float64(value); math.IsNaN(f) || math.IsInf(f, 0) {
+				return fmt.Sprintf("element %d of the input %s is %v (counted from 0)",
+					i, x.name, f)
+			}
+		}
+	}
+	return ""
 }
 
 // samples tells whether the check leaves most rows out. A dense one costs a forward and a backward
@@ -169,15 +196,39 @@ func (o *oracle[T]) sampled(v *verdict, rows, keys []int) {
 	v.DV = measure(pick(o.have.DV, keys, p.KHeads*p.DV), dv)
 }
 
-// largestLogit is the largest |scale * q.k| of the rows where it matters to the gate, above 128:
-// when the lengths of q and k bound it (Cauchy, Schwarz) their bound is as good.
-func (o *oracle[T]) largestLogit(rows []int) float64 {
+// largestLogit is the largest |scale * q.k| where it matters to the gate, above 128: when the
+// lengths of q and k bound it for all pairs (Cauchy, Schwarz) their bound is as good. Otherwise it
+// is that of the rows, and of the columns of the keys if there are any: a sample's. Every number
+// that is compared comes from these, and since they are some of the allowed pairs the gate is
+// never wider than that of all of them.
+func (o *oracle[T]) largestLogit(rows, keys []int) float64 {
 	p := &o.problem
 	bound := math.Abs(p.Scale) * longest(p.Q, p.D) * longest(p.K, p.D)
 	if attn.Gate(1, bound) == 1 {
 		return bound
 	}
-	return attn.MaxLogitRows(p, rows, o.par)
+	top := attn.MaxLogitRows(p, rows, o.par)
+	if len(keys) > 0 && o.backward {
+		top = max(top, o.largestOfKeys(keys))
+	}
+	return top
+}
+
+// largestOfKeys is the largest |scale * q.k| of some keys and all the rows that see them: that of
+// a problem which has no other keys.
+func (o *oracle[T]) largestOfKeys(keys []int) float64 {
+	p := o.problem
+	p.KTokens, p.K = len(keys), pick(p.K, keys, p.KHeads*p.D)
+	p.Mask = nil
+	for n, key := range keys {
+		for _, s := range o.problem.Mask {
+			if lo, hi := s.QueryRange(key); lo < hi {
+				p.Mask = append(p.Mask, attn.Slice{Q0: lo, Q1: hi, K0: n, K1: n + 1,
+					Lo: -attn.Unbounded, Hi: attn.Unbounded})
+			}
+		}
+	}
+	return attn.MaxLogit(&p, o.par)
 }
 
 // longest is the largest length of the vectors of dim numbers in data.

@@ -139,18 +139,74 @@ func TestGateGrowsWithLogits(t *testing.T) {
 		QTokens: 40, KTokens: 40, QHeads: 4, KHeads: 2, D: 8, DV: 8, Scale: 0.3,
 		Mask: r.attnMask(), Q: in.Q, K: in.K, V: in.V,
 	}}
-	small := o.largestLogit(all(40))
+	small := o.largestLogit(all(40), nil)
 	if exact := attn.MaxLogit(&o.problem, nil); small < exact || small > 128 {
 		t.Errorf("the bound %v is below the largest logit %v, or widens the gate", small, exact)
 	}
 	o.problem.Scale = 300
-	if got, want := o.largestLogit(all(40)), attn.MaxLogit(&o.problem, nil); got != want {
+	if got, want := o.largestLogit(all(40), nil), attn.MaxLogit(&o.problem, nil); got != want {
 		t.Errorf("largest logit %v, want %v", got, want)
 	}
 	r.scale = 300
 	v, err := checkResults(t.Context(), r, in, out, nil)
 	if err != nil || !(v.Gate > attn.BaseF64) || v.Pass {
 		t.Errorf("another scale: %+v, %v", v, err)
+	}
+}
+
+// TestGateOfASample: the logit of a sample is the largest of its rows and its keys' columns, each
+// with all that the mask allows them, and so never above that of all pairs.
+func TestGateOfASample(t *testing.T) {
+	r, in, _ := exact(t)
+	for _, backward := range []bool{true, false} {
+		o := &oracle[float64]{backward: backward, problem: attn.Problem{
+			QTokens: 40, KTokens: 40, QHeads: 4, KHeads: 2, D: 8, DV: 8, Scale: 300,
+			Mask: r.attnMask(), Q: in.Q, K: in.K, V: in.V,
+		}}
+		logit := func(i, h, j int) float64 {
+			sum := 0.0
+			for d := range 8 {
+				sum += in.Q[(i*4+h)*8+d] * in.K[(j*2+h/2)*8+d]
+			}
+			return math.Abs(300 * sum)
+		}
+		rows, keys := []int{3, 17}, []int{0, 20, 39}
+		want := 0.0
+		for i := range 40 {
+			for j := range i + 1 {
+				sampled := slices.Contains(rows, i) || backward && slices.Contains(keys, j)
+				for h := 0; sampled && h < 4; h++ {
+					want = max(want, logit(i, h, j))
+				}
+			}
+		}
+		got := o.largestLogit(rows, keys)
+		if math.Abs(got-want) > 1e-9*want || got > attn.MaxLogit(&o.problem, nil) {
+			t.Errorf("backward %v: largest logit %v, want %v", backward, got, want)
+		}
+		if onlyRows := attn.MaxLogitRows(&o.problem, rows, nil); backward && !(got > onlyRows) {
+			t.Fatalf("the columns hold no logit above %v of the rows: take others", onlyRows)
+		}
+	}
+}
+
+func TestSpoiled(t *testing.T) {
+	inf := math.Inf(-1)
+	for _, c := range []struct {
+		in   kvloom.Inputs[float64]
+		want string
+	}{
+		{kvloom.Inputs[float64]{Q: []float64{1}, K: []float64{2}}, ""},
+		{kvloom.Inputs[float64]{Q: []float64{1, math.NaN(), inf}},
+			"element 1 of the input q is NaN (counted from 0)"},
+		{kvloom.Inputs[float64]{V: []float64{0, 1, inf}, DO: []float64{inf}},
+			"element 2 of the input v is -Inf (counted from 0)"},
+		{kvloom.Inputs[float64]{DO: []float64{-inf}},
+			"element 0 of the input do is +Inf (counted from 0)"},
+	} {
+		if got := spoiled(c.in); got != c.want {
+			t.Errorf("%v: %q, want %q", c.in, got, c.want)
+		}
 	}
 }
 

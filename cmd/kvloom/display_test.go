@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -32,6 +33,34 @@ func TestProgressEnds(t *testing.T) {
 		}
 		p.stage("empty", 0).end()
 		p.close()
+	}
+}
+
+// TestTellStop wants the words once, at the signal, and not when there was none or it was before.
+func TestTellStop(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for _, c := range []struct {
+		quiet, before, during bool
+		want                  int
+	}{
+		{false, false, true, 1}, {true, false, true, 0}, {false, false, false, 0},
+		{false, true, false, 0},
+	} {
+		var out bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		if c.before {
+			cancel()
+		}
+		listened := newProgress(false, &out).tellStop(ctx, c.quiet)
+		if c.during {
+			cancel()
+		}
+		listened()
+		cancel()
+		const words = "stopping; interrupt again to kill\n"
+		if got := strings.Count(out.String(), words); got != c.want {
+			t.Errorf("%+v: said %d times: %q", c, got, out.String())
+		}
 	}
 }
 

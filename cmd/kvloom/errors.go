@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/kvloom/kvloom"
 	"github.com/spf13/cobra"
@@ -56,6 +57,34 @@ func notYet(flag, value, works string) error {
 type checkError struct{ problem string }
 
 func (e *checkError) Error() string { return e.problem }
+
+// unwritable is a file that could not be written after the run, such as that of --out.
+type unwritable struct{ err error }
+
+func (e *unwritable) Error() string { return e.err.Error() }
+func (e *unwritable) Unwrap() error { return e.err }
+
+// advised is a failed run in the words of the command line: what the library advises is for
+// programs.
+type advised struct {
+	err      error
+	deadline time.Duration
+}
+
+func (e *advised) Error() string {
+	text := strings.ReplaceAll(e.err.Error(), "open a new session",
+		"run again with a longer --deadline")
+	var failed *kvloom.Error
+	late := errors.As(e.err, &failed) &&
+		(failed.Kind == kvloom.Timeout || failed.Kind == kvloom.PeerLost)
+	if late || errors.Is(e.err, context.DeadlineExceeded) {
+		text += fmt.Sprintf("\n  if the ranks are slow rather than stuck, raise --deadline, which "+
+			"is %v", e.deadline)
+	}
+	return text
+}
+
+func (e *advised) Unwrap() error { return e.err }
 
 // interrupted is a run that the user ended.
 type interrupted struct{ err error }
@@ -114,7 +143,14 @@ func describe(err error) *failureJSON {
 	case exitInterrupted:
 		f.Kind = string(kvloom.Aborted)
 	}
-	if f.Kind == "" {
+	var file *unwritable
+	switch {
+	case f.Kind != "":
+	case errors.As(err, &file):
+		// No device failed and a path is the caller's to choose. The code is that of a failed run
+		// all the same: what could be known before it was checked then.
+		f.Kind = kindConfig
+	default:
 		f.Kind = string(kvloom.Device)
 	}
 	return f
@@ -150,8 +186,11 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 		unknown *pflag.NotExistError
 		needs   *pflag.ValueRequiredError
 		invalid *pflag.InvalidValueError
+		request *requestError
 	)
 	switch {
+	case errors.As(err, &request):
+		return request
 	case errors.As(err, &unknown):
 		return unknownFlag(cmd, unknown)
 	case errors.As(err, &needs):
@@ -172,15 +211,11 @@ func unknownFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 		return &requestError{problem: fmt.Sprintf("the flag -%s is unknown: flags are spelled "+
 			"out, such as --tokens; see %s --help", name, cmd.CommandPath())}
 	}
-	best, cost := "", 3
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := editDistance(name, f.Name); d < cost {
-			best, cost = f.Name, d
-		}
-	})
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	hint := fmt.Sprintf("see %s --help", cmd.CommandPath())
-	if best != "" {
-		hint = "did you mean --" + best + "?"
+	if near := nearest(name, names); near != "" {
+		hint = "did you mean --" + near + "?"
 	}
 	return &requestError{problem: fmt.Sprintf("the flag --%s is unknown: %s", name, hint)}
 }

@@ -164,20 +164,48 @@ func (r *request) checkOutput() error {
 	if r.outPath == "" {
 		return nil
 	}
-	info, err := os.Stat(r.outPath)
-	if err == nil && !info.Mode().IsRegular() {
+	target, info, err := outputTarget(r.outPath)
+	if err != nil {
+		return badValue("out", r.outPath, "no file can be made there (%v): use another path", err)
+	}
+	if info != nil && !info.Mode().IsRegular() {
 		return badValue("out", r.outPath, "is there and is no regular file: use another path")
 	}
 	if in, e := os.Stat(r.inPath); r.inPath != "" && e == nil && os.SameFile(in, info) {
 		return badValue("out", r.outPath, "is the file of --in, which would be lost: use another "+
 			"path")
 	}
-	probe, err := os.CreateTemp(filepath.Dir(r.outPath), ".kvloom-*.tmp")
+	probe, err := os.CreateTemp(filepath.Dir(target), ".kvloom-*.tmp")
 	if err != nil {
 		return badValue("out", r.outPath, "no file can be made there (%v): use a folder that is "+
-			"there and can be written to", errors.Unwrap(err))
+			"there and can be written to", withoutPath(err))
 	}
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
+
+// outputTarget is the file that path names, through links. Info is nil when it is not there yet; a
+// link that leads nowhere is an error.
+func outputTarget(path string) (target string, info os.FileInfo, err error) {
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		return path, nil, nil // whether its folder is there, the probe tells
+	}
+	info, err = os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil, errors.New("it is a link that leads nowhere")
+	}
+	if err == nil {
+		target, err = filepath.EvalSymlinks(path)
+	}
+	return target, info, withoutPath(err)
+}
+
+// withoutPath is the reason of a file's error without the path, which the message has already.
+func withoutPath(err error) error {
+	var at *os.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
 }
 
 // loadInputs reads or draws the problem's tensors.
@@ -222,5 +250,9 @@ func saveOutputs[T attn.Float](r *request, out kvloom.Outputs[T], planHash strin
 		fields = append(fields, safetensors.NewField("dq", q, out.DQ),
 			safetensors.NewField("dk", kv, out.DK), safetensors.NewField("dv", kv, out.DV))
 	}
-	return safetensors.Write(r.outPath, fields, map[string]string{"plan_hash": planHash})
+	err := safetensors.Write(r.outPath, fields, map[string]string{"plan_hash": planHash})
+	if err != nil {
+		return &unwritable{fmt.Errorf("--out %s: %s", show(r.outPath), fileProblem(err))}
+	}
+	return nil
 }

@@ -77,19 +77,20 @@ func (f *attendFlags) bindMesh(set *pflag.FlagSet) {
 		name, value, help string
 	}{
 		{&f.mesh, "mesh", "1x1", "head degree x ring degree, `HxC`"},
-		{&f.inner, "inner", "", "inner window `W` of the double ring, a divisor of the ring degree " +
-			"(default the ring degree: a single ring)"},
+		{&f.inner, "inner", "", "inner window `W` of the double ring, a divisor of the ring " +
+			"degree (default the ring degree: a single ring)"},
 		{&f.placement, "placement", "head-first", "which `order` ranks fill the mesh in: " +
 			"head-first or context-first"},
 		{&f.layout, "layout", "zigzag", "which tokens a rank holds, `zigzag` or contiguous"},
 		{&f.scheme, "scheme", "ring", "how blocks travel: `ring`"},
-		{&f.lanes, "lanes", "1", "`1` or 2: the chunks of a shard travel together, or on lanes of " +
-			"their own"},
+		{&f.lanes, "lanes", "1", "`1` or 2: the chunks of a shard travel together, or on lanes " +
+			"of their own"},
 		{&f.rotate, "rotate", "kv", "which blocks travel: `kv`"},
 		{&f.headChunks, "head-chunks", "1", "heads are exchanged in `1` chunk"},
-		{&f.dkvWire, "dkv-wire", "f32", "dtype of travelling dk, dv: `f32`, or f64 if dtype is"},
-		{&f.dkvWindow, "dkv-window", "fold", "how dk, dv cross windows of the double ring: `fold` " +
-			"or local"},
+		{&f.dkvWire, "dkv-wire", "", "dtype of travelling dk, dv: `f32`, or f64 if --dtype is " +
+			"(default that one)"},
+		{&f.dkvWindow, "dkv-window", "fold", "how dk, dv cross windows of the double ring: " +
+			"`fold` or local"},
 		{&f.device, "device", "cpu", "where ranks compute: `cpu`"},
 		{&f.procs, "procs", "0", "rank processes: `0`, all ranks in this one"},
 		{&f.transport, "transport", "auto", "how blocks cross: `auto` or inproc"},
@@ -151,7 +152,6 @@ func (f *attendFlags) choices() []choice {
 		{"scheme", f.scheme, []string{"ring"}, []string{"allgather", "halo", "passq", "auto"}},
 		{"lanes", f.lanes, []string{"1", "2"}, nil},
 		{"rotate", f.rotate, []string{"kv"}, []string{"q", "auto"}},
-		{"dkv-wire", f.dkvWire, []string{"f32"}, []string{"bf16"}},
 		{"dkv-window", f.dkvWindow, []string{"fold", "local"}, nil},
 		{"device", f.device, []string{"cpu"}, []string{"cuda"}},
 		{"transport", f.transport, []string{"auto", "inproc"}, []string{"shm", "tcp", "nats"}},
@@ -181,7 +181,8 @@ func (f *attendFlags) bindTrace(set *pflag.FlagSet) {
 func (f *attendFlags) demonstration() bool {
 	only := !f.noDemo
 	f.set.Visit(func(x *pflag.Flag) {
-		only = only && slices.Contains([]string{"json", "quiet", "log", "deadline", "trace"}, x.Name)
+		only = only &&
+			slices.Contains([]string{"json", "quiet", "log", "deadline", "trace"}, x.Name)
 	})
 	return only
 }

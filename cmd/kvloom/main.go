@@ -12,7 +12,7 @@
 //	           │ exit 2: named, before a rank starts        │ exit 0, 1 (check), 3 (run), 130
 //
 // Standard output has results only; progress (on a terminal), logs and errors go to standard
-// error. One interrupt ends the run in order, a second one kills the process.
+// error. One interrupt ends the run in order, and says so; a second one kills the process.
 package main
 
 import (

@@ -47,10 +47,10 @@ func parseCount(flag, value string, most int) (int, error) {
 
 // parseMesh reads HxC.
 func parseMesh(value string) (mesh.Mesh, error) {
-	h, c, ok := strings.Cut(value, "x")
-	head, err := strconv.Atoi(h)
-	ring, err2 := strconv.Atoi(c)
-	if !ok || err != nil || err2 != nil {
+	h, c, _ := strings.Cut(value, "x")
+	head, ok := parseDegree(h)
+	ring, ok2 := parseDegree(c)
+	if !ok || !ok2 {
 		return mesh.Mesh{}, badValue("mesh", value,
 			"is not a head degree x ring degree such as 2x4")
 	}
@@ -61,13 +61,23 @@ func parseMesh(value string) (mesh.Mesh, error) {
 	return m, nil
 }
 
+// parseDegree reads a whole number in its one way of writing: no sign, no leading zeros.
+func parseDegree(digits string) (int, bool) {
+	n, err := strconv.Atoi(digits)
+	return n, err == nil && strconv.Itoa(n) == digits && n >= 0
+}
+
 // badLaw is badValue for an error of a pure package, which names the value itself.
 func badLaw(flag, value string, err error) error {
 	return badValue(flag, value, "%s", strings.TrimPrefix(err.Error(), flag+" "+value+" "))
 }
 
-// parseScale reads a finite number that the elements' type can hold.
+// parseScale reads a finite decimal number that the elements' type can hold.
 func parseScale(value string, f32 bool, dim int) (float64, error) {
+	if strings.ContainsAny(value, "xX_") {
+		return 0, badValue("scale", value, "is not a decimal number: use one such as %.4g, which "+
+			"is 1/sqrt(%d)", defaultScale(dim), dim)
+	}
 	x, err := strconv.ParseFloat(value, 64)
 	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
 		return 0, badValue("scale", value, "is not a finite number: use a number such as %.4g, "+

@@ -16,11 +16,10 @@ func newPlan(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "shows, verifies and costs a plan",
-		Long: "plan builds the plan of a problem on a mesh without running it, and shows, verifies " +
-			"or prices\nit. Problem and mesh flags are those of attend.",
-		Args:                       knownPlanCommand,
-		SuggestionsMinimumDistance: 2,
-		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long: "plan builds the plan of a problem on a mesh without running it, and shows, " +
+			"verifies or prices\nit. Problem and mesh flags are those of attend.",
+		Args: knownPlanCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPlanShow(std), newPlanVerify(std), newPlanCost(std), &cobra.Command{
 		Use:                "tune",
@@ -40,8 +39,8 @@ func knownPlanCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := "use show, verify or cost"
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = "did you mean " + near[0] + "?"
+	if near := nearestCommand(cmd, args[0]); near != "" {
+		hint = "did you mean " + near + "?"
 	}
 	return &requestError{problem: fmt.Sprintf("the command plan %s is unknown: %s", show(args[0]),
 		hint)}
@@ -93,6 +92,40 @@ func (f *planFlags) planned() (*planRequest, error) {
 		return nil, &requestError{problem: err.Error()}
 	}
 	return &planRequest{request: r, plan: p}, nil
+}
+
+// sealing is a plan that notes the hashes of the programs that it hands out, so that naming the plan
+// builds no program twice.
+type sealing struct {
+	*plan.Plan
+	hashes []plan.Hash // rank 0 forward, rank 0 backward, ...
+}
+
+func newSealing(p *plan.Plan) *sealing {
+	return &sealing{p, make([]plan.Hash, len(p.Passes())*p.Header().Ranks)}
+}
+
+// Program is the plan's.
+func (s *sealing) Program(pass plan.Pass, rank int) (*plan.Program, error) {
+	p, err := s.Plan.Program(pass, rank)
+	if err == nil {
+		s.hashes[rank*len(s.Passes())+int(pass)] = p.Hash(s.Header())
+	}
+	return p, err
+}
+
+// name is the plan's hash; programs that nobody asked for are built now.
+func (s *sealing) name() (plan.Hash, error) {
+	for i, h := range s.hashes {
+		if h != (plan.Hash{}) {
+			continue
+		}
+		n := len(s.Passes())
+		if _, err := s.Program(plan.Pass(i%n), i/n); err != nil {
+			return plan.Hash{}, err
+		}
+	}
+	return s.Seal(s.hashes), nil
 }
 
 // flagsOnly refuses words that belong to no flag.

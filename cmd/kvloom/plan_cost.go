@@ -15,9 +15,9 @@ func newPlanCost(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cost",
 		Short: "prices a plan on a modelled cluster",
-		Long: "cost says what the plan of a problem takes on the cluster that --topology describes: " +
-			"time,\ntime in which a device waits for a link, bytes by link, memory; per rank, and " +
-			"step by step\nfor the slowest rank. Nothing is run.",
+		Long: "cost says what the plan of a problem takes on the cluster that --topology " +
+			"describes: time,\ntime in which a device waits for a link, bytes by link, memory; " +
+			"per rank, and step by step\nfor the slowest rank. Nothing is run.",
 		Args: flagsOnly,
 		RunE: func(*cobra.Command, []string) error { return f.cost(std) },
 	}
@@ -53,8 +53,8 @@ type costStepJSON struct {
 
 func (f *planFlags) cost(std streams) error {
 	if !f.set.Changed("topology") {
-		return &requestError{flag: "topology", problem: "is needed: name a YAML or JSON file of the " +
-			"cluster, such as\n  " + topologyExample}
+		return &requestError{flag: "topology", problem: "is needed: name a YAML or JSON file of " +
+			"the cluster, such as\n  " + topologyExample}
 	}
 	r, err := f.planned()
 	if err != nil {
@@ -71,11 +71,12 @@ func (f *planFlags) cost(std streams) error {
 	if err := r.savePlan(); err != nil {
 		return err
 	}
-	e, err := plan.Cost(r.plan, top, plan.CostOptions{Passes: r.passes()})
+	sealed := newSealing(r.plan)
+	e, err := plan.Cost(sealed, top, plan.CostOptions{Passes: r.passes()})
 	if err != nil {
 		return badValue("topology", f.topology, "%v", err)
 	}
-	hash, err := r.plan.Hash()
+	hash, err := sealed.name()
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func costPage(r *planRequest, top *plan.Topology, e *plan.Estimate) string {
 		"exposed wait", "peak memory")
 	for i := range e.Ranks {
 		if i == tableRows {
-			t.AppendRow(table.Row{fmt.Sprintf("and %d more", len(e.Ranks)-tableRows)})
+			t.SetCaption("and %d more ranks", len(e.Ranks)-tableRows)
 			break
 		}
 		c, at := &e.Ranks[i], r.mesh.Coord(i)

@@ -18,7 +18,6 @@ const gridColumns = 100
 type grid struct {
 	rows, cols []chunk
 	cells      []cell // row by row
-	base, step int32  // ticks: of step 0, and from one step to the next
 }
 
 // chunk is a run of tokens and the ring shards that hold it; with merged chunks several.
@@ -35,31 +34,40 @@ type cell struct {
 	none        bool
 }
 
-// newGrid walks the forward programs of head rank 0: its peers do the same for other heads.
+// newGrid walks the forward programs of one ring.
 func newGrid(r *planRequest) (*grid, error) {
-	h, m, layout := r.plan.Header(), r.mesh, r.layout
-	g := &grid{rows: chunksOf(layout, h.QTokens, m), cols: chunksOf(layout, h.KTokens, m)}
+	h, m := r.plan.Header(), r.mesh
+	g := &grid{rows: chunksOf(r.layout, h.QTokens, m), cols: chunksOf(r.layout, h.KTokens, m)}
 	g.cells = make([]cell, len(g.rows)*len(g.cols))
 	for i := range g.cells {
 		g.cells[i].none = true
 	}
-	programs := make([]*plan.Program, m.Ring)
-	for c := range m.Ring {
-		p, err := r.plan.Program(plan.Forward, m.Rank(mesh.Coord{C: c}))
+	programs, err := r.ringPrograms(plan.Forward)
+	if err != nil {
+		return nil, err
+	}
+	steps := clockOf(programs)
+	for _, p := range programs {
+		for i := range p.Ops {
+			if p.Ops[i].Kind == plan.Attend {
+				g.meet(h, p, i, steps.of(p.Ops[i].Tick))
+			}
+		}
+	}
+	return g, nil
+}
+
+// ringPrograms are the programs of head rank 0: its peers do the same for other heads.
+func (r *planRequest) ringPrograms(pass plan.Pass) ([]*plan.Program, error) {
+	programs := make([]*plan.Program, r.mesh.Ring)
+	for c := range programs {
+		p, err := r.plan.Program(pass, r.mesh.Rank(mesh.Coord{C: c}))
 		if err != nil {
 			return nil, err
 		}
 		programs[c] = p
 	}
-	g.clock(programs)
-	for _, p := range programs {
-		for i := range p.Ops {
-			if p.Ops[i].Kind == plan.Attend {
-				g.meet(h, p, i)
-			}
-		}
-	}
-	return g, nil
+	return programs, nil
 }
 
 // chunksOf lists the chunks of a sequence in the order of its tokens.
@@ -80,36 +88,37 @@ func chunksOf(l mesh.Layout, tokens int, m mesh.Mesh) []chunk {
 	return out
 }
 
-// clock finds the tick of step 0 and how far steps are apart.
-func (g *grid) clock(programs []*plan.Program) {
+// stepClock turns ticks of attends into ring steps: the tick of step 0, and from one step to the
+// next.
+type stepClock struct{ base, apart int32 }
+
+// clockOf reads the clock off the programs of a ring: step 0 is the first at which any of them
+// attends, and steps are as far apart as divides all that lie between attends.
+func clockOf(programs []*plan.Program) stepClock {
 	var ticks []int32
 	for _, p := range programs {
 		ticks = append(ticks, attendTicks(p)...)
 	}
-	g.step = 1
 	if len(ticks) == 0 {
-		return
+		return stepClock{0, 1}
 	}
-	g.base = slices.Min(ticks)
-	apart := int32(0)
+	c := stepClock{base: slices.Min(ticks)}
 	for _, t := range ticks {
-		for a, b := apart, t-g.base; ; a, b = b, a%b {
-			if b == 0 {
-				apart = a
-				break
-			}
+		a, b := c.apart, t-c.base
+		for b != 0 {
+			a, b = b, a%b
 		}
+		c.apart = a
 	}
-	g.step = max(apart, 1)
+	c.apart = max(c.apart, 1)
+	return c
 }
 
-// stepOf is the ring step of an attend's tick, counted from the first of the pass.
-func (g *grid) stepOf(tick int32) int { return int(tick-g.base) / int(g.step) }
+func (c stepClock) of(tick int32) int { return int(tick-c.base) / int(c.apart) }
 
 // meet notes what attend i of a program covers.
-func (g *grid) meet(h *plan.Header, p *plan.Program, i int) {
+func (g *grid) meet(h *plan.Header, p *plan.Program, i, step int) {
 	q, k := h.Sets[p.Args(i)[0].Set], h.Sets[p.Args(i)[1].Set]
-	step := g.stepOf(p.Ops[i].Tick)
 	for _, a := range within(g.rows, q) {
 		for _, b := range within(g.cols, k) {
 			row, col := &g.rows[a], &g.cols[b]
@@ -149,8 +158,7 @@ func (c *cell) add(o cell) {
 
 // mergedBy is the grid with so many neighbours put together, in rows and in columns.
 func (g *grid) mergedBy(by int) *grid {
-	out := &grid{rows: mergedChunks(g.rows, by), cols: mergedChunks(g.cols, by), base: g.base,
-		step: g.step}
+	out := &grid{rows: mergedChunks(g.rows, by), cols: mergedChunks(g.cols, by)}
 	out.cells = make([]cell, len(out.rows)*len(out.cols))
 	for i := range out.cells {
 		out.cells[i].none = true
@@ -238,8 +246,8 @@ func numbersText(numbers []int) string {
 func (g *grid) text() string {
 	var b strings.Builder
 	w := g.widths()
-	b.WriteString("ring steps at which queries meet keys; columns are chunks of keys, by the shard " +
-		"that holds\nthem; a dot: never\n")
+	b.WriteString("ring steps at which queries meet keys; columns are chunks of keys, by the " +
+		"shard that holds\nthem; a dot: never\n")
 	fmt.Fprintf(&b, "%*s %*s", w[0], "queries", w[1], "ranks")
 	for i := range g.cols {
 		fmt.Fprintf(&b, " %*s", w[2], "c"+numbersText(g.cols[i].shards))

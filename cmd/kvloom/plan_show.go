@@ -15,8 +15,8 @@ func newPlanShow(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "shows who does what, and when",
-		Long: "show prints the plan of a problem: what each rank holds and does, at which ring step " +
-			"each\nchunk of queries meets each chunk of keys, and the timeline of one rank.",
+		Long: "show prints the plan of a problem: what each rank holds and does, at which ring " +
+			"step each\nchunk of queries meets each chunk of keys, and the timeline of one rank.",
 		Args: flagsOnly,
 		RunE: func(*cobra.Command, []string) error { return f.showPlan(std) },
 	}
@@ -105,9 +105,8 @@ func (f *planFlags) showPlan(std streams) error {
 
 // survey builds every program once: figures of the ranks, and the plan's hash.
 func (r *planRequest) survey() ([]planRankJSON, plan.Hash, error) {
-	h := r.plan.Header()
+	h, sealed := r.plan.Header(), newSealing(r.plan)
 	ranks := make([]planRankJSON, h.Ranks)
-	var hashes []plan.Hash
 	for i := range ranks {
 		x := &ranks[i]
 		at := r.mesh.Coord(i)
@@ -117,11 +116,10 @@ func (r *planRequest) survey() ([]planRankJSON, plan.Hash, error) {
 			KVHeads: [2]int32{kv.Lo, kv.Hi}, Spans: spansOf(home), tokens: home.Len()}
 		var both [2]*plan.Program
 		for _, pass := range r.plan.Passes() {
-			p, err := r.plan.Program(pass, i)
+			p, err := sealed.Program(pass, i)
 			if err != nil {
 				return nil, plan.Hash{}, err
 			}
-			hashes = append(hashes, p.Hash(h))
 			if pass == plan.Backward && !r.backward {
 				continue
 			}
@@ -135,7 +133,8 @@ func (r *planRequest) survey() ([]planRankJSON, plan.Hash, error) {
 		}
 		x.PeakBytes = plan.PeakBytes(both[plan.Forward], both[plan.Backward])
 	}
-	return ranks, r.plan.Seal(hashes), nil
+	hash, err := sealed.name()
+	return ranks, hash, err
 }
 
 // spansOf are runs [a,b), with a third number for strides other than 1.
@@ -171,7 +170,7 @@ func rankPage(ranks []planRankJSON) string {
 		"peak memory")
 	for i := range ranks {
 		if i == tableRows {
-			t.AppendRow(table.Row{fmt.Sprintf("and %d more", len(ranks)-tableRows)})
+			t.SetCaption("and %d more ranks", len(ranks)-tableRows)
 			break
 		}
 		x := &ranks[i]
@@ -192,7 +191,11 @@ func (f *planFlags) showPage(r *planRequest, rank int, g *grid) (string, error) 
 		if err != nil {
 			return "", err
 		}
-		page += "\n" + newTimeline(r.plan.Header(), p).text(g)
+		ring, err := r.ringPrograms(pass)
+		if err != nil {
+			return "", err
+		}
+		page += "\n" + newTimeline(r.plan.Header(), p).text(clockOf(ring))
 	}
 	if !f.program {
 		return page, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -98,7 +99,7 @@ func (g *grid) svgCell(b *strings.Builder, r *planRequest, i, k, side, size int)
 	x, y := svgLeft+side*k, svgTop+side*i
 	fill, opacity := "#f2f2f2", 1.0
 	if !c.none {
-		fill = svgColour(row.shards[0], r.mesh.Ring)
+		fill = svgColour(row.shard(), r.mesh.Ring)
 		if c.pairs < int64(row.hi-row.lo)*int64(col.hi-col.lo) {
 			opacity = 0.45
 		}
@@ -109,6 +110,9 @@ func (g *grid) svgCell(b *strings.Builder, r *planRequest, i, k, side, size int)
 		svgText(b, x+side/2, y+side/2+size/3, "middle", size, "#111111", c.text())
 	}
 }
+
+// shard is whose colour a row has: the first of those that hold it.
+func (c *chunk) shard() int { return slices.Min(c.shards) }
 
 // legendLine is a colour and whose it is.
 type legendLine struct {
@@ -123,10 +127,10 @@ func (g *grid) legend() []legendLine {
 	seen := map[int]bool{}
 	for i := range g.rows {
 		row := &g.rows[i]
-		if seen[row.shards[0]] {
+		if seen[row.shard()] {
 			continue
 		}
-		seen[row.shards[0]] = true
+		seen[row.shard()] = true
 		if len(out) == most {
 			out = append(out, legendLine{-1, "and more, row by row"})
 			break
@@ -136,7 +140,7 @@ func (g *grid) legend() []legendLine {
 		if len(row.ranks) == 1 {
 			word = "rank"
 		}
-		out = append(out, legendLine{row.shards[0], fmt.Sprintf("%s %s: shard c%s", word, ranks,
+		out = append(out, legendLine{row.shard(), fmt.Sprintf("%s %s: shard c%s", word, ranks,
 			numbersText(row.shards))})
 	}
 	return out

@@ -28,11 +28,9 @@ type visit struct {
 
 // piece is what one exchange of a tensor brings in and takes away.
 type piece struct {
-	tensor    plan.Tensor
-	in, out   []int // peers
-	bytesIn   int64
-	bytesOut  int64
-	firstTick int32
+	tensor            plan.Tensor
+	in, out           []int // peers
+	bytesIn, bytesOut int64
 }
 
 // newTimeline reads a program in the order of its list, which is that of the ring steps.
@@ -113,7 +111,7 @@ func pieceOf(list *[]piece, tensor plan.Tensor) *piece {
 }
 
 // text is the timeline for a terminal.
-func (t *timeline) text(g *grid) string {
+func (t *timeline) text(steps stepClock) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "timeline of rank %d, %v\n", t.p.Rank, t.p.Pass)
 	pieces(&b, t.before, "before")
@@ -123,12 +121,13 @@ func (t *timeline) text(g *grid) string {
 		head = append(head, "dkv from", "dkv to")
 	}
 	table := plainTable(head...)
-	base := t.base()
 	for _, v := range t.blocks {
-		step, work := "-", "passes on"
-		if v.tick >= 0 {
-			step = fmt.Sprint(int(v.tick-base) / int(g.step))
-			work = flopsText(v.flops)
+		step, work := "-", "none"
+		switch {
+		case v.tick >= 0:
+			step, work = fmt.Sprint(steps.of(v.tick)), flopsText(v.flops)
+		case len(v.to) > 0:
+			work = "passes on"
 		}
 		row := []any{step, t.h.Names[v.set], setText(t.h, v.set), peersText(v.from),
 			peersText(v.to), work}
@@ -140,14 +139,6 @@ func (t *timeline) text(g *grid) string {
 	b.WriteString(table.Render() + "\n")
 	pieces(&b, t.after, "after")
 	return b.String()
-}
-
-// base is the tick of step 0, at which a rank attends its own block, if it attends at all.
-func (t *timeline) base() int32 {
-	if ticks := attendTicks(t.p); len(ticks) > 0 {
-		return ticks[0]
-	}
-	return 0
 }
 
 func pieces(b *strings.Builder, list []piece, when string) {

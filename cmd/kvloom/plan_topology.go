@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,13 +27,27 @@ const topologyExample = `{nodes: 2, ranks_per_node: 8, flops: 4e14, memory: 3e12
 
 // topologyFile is a topology file, YAML or JSON.
 type topologyFile struct {
-	Nodes        *int              `yaml:"nodes"`
-	RanksPerNode *int              `yaml:"ranks_per_node"`
-	Flops        *float64          `yaml:"flops"`
-	Memory       float64           `yaml:"memory"`
-	Local        *linkFile         `yaml:"local"`
-	Remote       *linkFile         `yaml:"remote"`
-	Ranks        map[int]*rankFile `yaml:"ranks"`
+	Nodes        *int                  `yaml:"nodes"`
+	RanksPerNode *int                  `yaml:"ranks_per_node"`
+	Flops        *float64              `yaml:"flops"`
+	Memory       float64               `yaml:"memory"`
+	Local        *linkFile             `yaml:"local"`
+	Remote       *linkFile             `yaml:"remote"`
+	Ranks        map[rankKey]*rankFile `yaml:"ranks"`
+}
+
+// rankKey is a rank as a key, in quotes or without: JSON has no other keys than words.
+type rankKey int
+
+// UnmarshalYAML reads either form.
+func (k *rankKey) UnmarshalYAML(node *yaml.Node) error {
+	n, err := strconv.Atoi(node.Value)
+	if err != nil {
+		return fmt.Errorf("line %d: ranks.%s: a rank is a whole number", node.Line,
+			show(node.Value))
+	}
+	*k = rankKey(n)
+	return nil
 }
 
 type linkFile struct {
@@ -148,7 +163,7 @@ func parseTopology(text []byte) (*plan.Topology, error) {
 		if m == nil || m.Speed == nil {
 			return nil, fmt.Errorf("ranks.%d has no speed: write %d: {speed: 0.8}", r, r)
 		}
-		t.Ranks[r] = plan.RankModel{Speed: *m.Speed}
+		t.Ranks[int(r)] = plan.RankModel{Speed: *m.Speed}
 	}
 	return t, t.Validate()
 }
@@ -162,8 +177,9 @@ func yamlWords(err error) string {
 			"local, remote and ranks"},
 		{" in type main.linkFile", ": links have bytes_per_s and latency"},
 		{" in type main.rankFile", ": ranks have speed"},
+		{"map[main.rankKey]*main.rankFile", "ranks"}, {"main.rankKey", "a rank's number"},
 		{"main.topologyFile", "a topology"}, {"main.linkFile", "a link"},
-		{"main.rankFile", "a rank"}, {"*main", "main"},
+		{"main.rankFile", "a rank"}, {"main.latency", "a latency"}, {"*a ", "a "},
 	} {
 		words = strings.ReplaceAll(words, x[0], x[1])
 	}

@@ -18,14 +18,14 @@ func newPlanVerify(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [FILE]",
 		Short: "proves a plan sound, or says what is wrong",
-		Long: "verify proves the plan of a problem, both passes of it, or a plan's text in FILE (see " +
-			"plan\nshow --out): every allowed pair is computed exactly once, transfers match and " +
-			"cannot stop\nfor ever, no slot is used twice at a time, gradients come home. It ends " +
-			"with 1 when the plan\nis broken and says where.",
+		Long: "verify proves the plan of a problem, both passes of it, or a plan's text in FILE " +
+			"(see plan\nshow --out): every allowed pair is computed exactly once, transfers " +
+			"match and cannot stop\nfor ever, no slot is used twice at a time, gradients come " +
+			"home. It ends with 1 when the plan\nis broken and says where.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return &requestError{problem: fmt.Sprintf("plan verify takes one file, so %s has no "+
-					"meaning", show(args[1]))}
+				return &requestError{problem: fmt.Sprintf("plan verify takes one file, so %s "+
+					"has no meaning", show(args[1]))}
 			}
 			if len(args) == 1 {
 				return f.verifyFile(args[0], std)
@@ -64,15 +64,16 @@ func (f *planFlags) verifyProblem(std streams) error {
 	if err := r.savePlan(); err != nil {
 		return err
 	}
-	hash, err := r.plan.Hash()
+	sealed := newSealing(r.plan)
+	report, err := plan.Verify(sealed)
 	if err != nil {
 		return err
 	}
-	page := ""
-	if !f.json {
-		page = r.heading(hash.String())
+	hash, err := sealed.name()
+	if err != nil {
+		return err
 	}
-	return prove(r.plan, hash.String(), page, f.json, std)
+	return tell(sealed, report, hash.String(), r.heading(hash.String()), f.json, std)
 }
 
 func (f *planFlags) verifyFile(path string, std streams) error {
@@ -95,15 +96,17 @@ func (f *planFlags) verifyFile(path string, std streams) error {
 		return &requestError{problem: fmt.Sprintf("%s: %s", show(path),
 			strings.TrimPrefix(err.Error(), "plan: "))}
 	}
-	return prove(p, "", "", f.json, std)
-}
-
-// prove verifies a plan and prints what came of it.
-func prove(src plan.Source, hash, page string, asJSON bool, std streams) error {
-	report, err := plan.Verify(src)
+	report, err := plan.Verify(p)
 	if err != nil {
 		return err
 	}
+	return tell(p, report, "", "", f.json, std)
+}
+
+// tell prints what came of a proof.
+func tell(src plan.Source, report *plan.Report, hash, heading string, asJSON bool,
+	std streams,
+) error {
 	var failed error
 	if report.Found > 0 {
 		failed = &reported{&checkError{report.Err().Error()}}
@@ -116,7 +119,7 @@ func prove(src plan.Source, hash, page string, asJSON bool, std streams) error {
 		}
 		return errors.Join(failed, printJSON(std.out, x))
 	}
-	return errors.Join(failed, printText(std.out, page+proofPage(src, report)))
+	return errors.Join(failed, printText(std.out, heading+proofPage(src, report)))
 }
 
 // proofPage is what came of it for a person.
@@ -135,7 +138,8 @@ func proofPage(src plan.Source, r *plan.Report) string {
 		if v.Op >= 0 {
 			fmt.Fprintf(&b, " op %d", v.Op)
 		}
-		fmt.Fprintf(&b, "\n   %s\n", strings.ReplaceAll(v.Text, "; the other is", "\n   the other is"))
+		text := strings.ReplaceAll(v.Text, "; the other is", "\n   the other is")
+		fmt.Fprintf(&b, "\n   %s\n", text)
 	}
 	if more := r.Found - len(r.Violations); more > 0 {
 		fmt.Fprintf(&b, "and %d more\n", more)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -13,18 +14,48 @@ import (
 // refresh is how often a bar looks at its stage.
 const refresh = 100 * time.Millisecond
 
+// rankPasses is what the bar of the rounds counts: each pass of each rank.
+const rankPasses = "rank passes"
+
 // progress shows bars on a terminal, or nothing.
-type progress struct{ bars *mpb.Progress }
+type progress struct {
+	bars *mpb.Progress
+	to   io.Writer
+}
 
 func newProgress(shown bool, w io.Writer) *progress {
 	if !shown {
-		return &progress{}
+		return &progress{to: w}
 	}
-	return &progress{bars: mpb.New(mpb.WithOutput(w), mpb.WithRefreshRate(refresh),
+	return &progress{to: w, bars: mpb.New(mpb.WithOutput(w), mpb.WithRefreshRate(refresh),
 		mpb.WithWidth(barColumns))}
 }
 
 const barColumns = 60
+
+// tellStop says, when the user's first signal ends ctx, what a second one would do. The caller
+// calls listened before anything else is said to the user.
+func (p *progress) tellStop(ctx context.Context, quiet bool) (listened func()) {
+	if quiet || ctx.Err() != nil {
+		return func() {}
+	}
+	said := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(said)
+		const words = "kvloom: stopping; interrupt again to kill\n"
+		if p.bars != nil {
+			if _, err := io.WriteString(p.bars, words); err == nil { // above the bars
+				return
+			}
+		}
+		_, _ = io.WriteString(p.to, words) // nobody is left to tell
+	})
+	return func() {
+		if !stop() {
+			<-said
+		}
+	}
+}
 
 // close leaves the bars as they are and gives the terminal back.
 func (p *progress) close() {

@@ -99,14 +99,17 @@ func ref(x float64) *number { n := number(x); return &n }
 
 // newReport has what is known before the run.
 func newReport(r *request) *report {
-	return &report{
+	x := &report{
 		Mesh: &meshJSON{Head: r.mesh.Head, Ring: r.mesh.Ring, Inner: r.inner(),
 			Placement: r.mesh.Placement.String()},
 		Scheme: "ring", Layout: r.layout.String(), Mask: r.mask,
 		Tokens: r.tokens, Heads: r.heads, KVHeads: r.kvHeads, Dim: r.dim,
-		DType: r.dtype.String(), Seed: &r.seed, Scale: ref(r.scale), Rounds: r.rounds,
-		Kernels: "portable",
+		DType: r.dtype.String(), Scale: ref(r.scale), Rounds: r.rounds, Kernels: "portable",
 	}
+	if r.inPath == "" {
+		x.Seed = &r.seed // a file's tensors are drawn from none
+	}
+	return x
 }
 
 // account fills in what the ranks did.

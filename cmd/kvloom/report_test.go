@@ -13,9 +13,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/kvloom/kvloom"
+	"github.com/kvloom/kvloom/mesh"
 	"go.uber.org/goleak"
 )
 
@@ -119,6 +122,11 @@ func TestDescribe(t *testing.T) {
 		{&checkError{"off"}, exitCheck, `"kind":"check"`},
 		{&reported{&checkError{"off"}}, exitCheck, `"kind":"check"`},
 		{io.ErrClosedPipe, exitFailed, `"kind":"device"`},
+		{&unwritable{io.ErrClosedPipe}, exitFailed, `"kind":"config"`},
+		{errors.Join(lost, &unwritable{io.ErrClosedPipe}), exitFailed,
+			`"kind":"peer_lost","rank":3,"link":"2->3","op":"op 4 recv"`},
+		{&advised{lost, time.Second}, exitFailed,
+			`"kind":"peer_lost","rank":3,"link":"2->3","op":"op 4 recv"`},
 	} {
 		if got := exitCode(c.err); got != c.code {
 			t.Errorf("%v: exit %d, want %d", c.err, got, c.code)
@@ -145,6 +153,30 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
+func TestAdvice(t *testing.T) {
+	late := "\n  if the ranks are slow rather than stuck, raise --deadline, which is 2s"
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{io.ErrClosedPipe, "io: read/write on closed pipe"},
+		{errors.New("kvloom: rank 1 could not be replaced, open a new session: late"),
+			"kvloom: rank 1 could not be replaced, run again with a longer --deadline: late"},
+		{&kvloom.Error{Kind: kvloom.Timeout, Rank: 1},
+			"kvloom: round 0 failed: timeout, rank 1" + late},
+		{&kvloom.Error{Kind: kvloom.PeerLost, Rank: 1},
+			"kvloom: round 0 failed: peer_lost, rank 1" + late},
+		{&kvloom.Error{Kind: kvloom.Corrupt, Rank: 1}, "kvloom: round 0 failed: corrupt, rank 1"},
+		{fmt.Errorf("close: device 1 has not left: %w", context.DeadlineExceeded),
+			"close: device 1 has not left: context deadline exceeded" + late},
+	} {
+		e := &advised{c.err, 2 * time.Second}
+		if e.Error() != c.want || !errors.Is(e, c.err) {
+			t.Errorf("got\n%v\nwant\n%s", e, c.want)
+		}
+	}
+}
+
 // brokenPipe takes nothing.
 type brokenPipe struct{}
 
@@ -165,9 +197,47 @@ func TestTableOfManyRanks(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := run(t.Context(), []string{"attend", "--tokens", "70", "--dim", "2", "--heads", "2",
 		"--mesh", "1x70"}, streams{&out, &errs})
-	if code != exitOK || !strings.Contains(out.String(), "and 6 more") ||
+	if code != exitOK || !strings.Contains(out.String(), "\nand 6 more ranks\n") ||
+		!strings.Contains(out.String(), "│ rank │ ") || // not widened
 		!strings.Contains(out.String(), "0,63") || strings.Contains(out.String(), "0,64") {
 		t.Errorf("exit %d, %s\n%s", code, errs.String(), out.String())
+	}
+}
+
+// TestNarrowTable wants whole columns on terminals of any width, the more the wider.
+func TestNarrowTable(t *testing.T) {
+	r := &request{mesh: mesh.Mesh{Head: 1, Ring: 70}}
+	x := &report{
+		Tokens: 1 << 20, Flops: make([]int64, 70), PeakBytes: make([]int64, 70),
+		ExposedSeconds: make([]number, 70), homeTokens: make([]int, 70),
+		Bytes: &bytesJSON{
+			A2AForward: make([]int64, 70), KVForward: make([]int64, 70),
+			KVBackward: make([]int64, 70), DKV: make([]int64, 70), A2ABackward: make([]int64, 70),
+		},
+	}
+	for i := range 70 {
+		x.Flops[i], x.PeakBytes[i], x.Bytes.DKV[i] = 1e12, 1<<35, 1<<34
+		x.ExposedSeconds[i], x.homeTokens[i] = 0.123, 1<<14
+	}
+	before := 0
+	for _, c := range []struct{ width, columns int }{
+		{10, 2}, {23, 2}, {30, 2}, {40, 3}, {50, 4}, {63, 5}, {70, 5}, {75, 6}, {79, 7}, {0, 7},
+	} {
+		page := rankTable(r, x, c.width)
+		head := strings.Split(page, "\n")[1]
+		shown := strings.Count(head, "│") - 1
+		if shown != c.columns || !strings.Contains(page, "│ rank │ ") ||
+			!strings.Contains(page, " work │") || !strings.HasSuffix(page, "\nand 6 more ranks\n") {
+			t.Errorf("width %d: %d columns, want %d: %s", c.width, shown, c.columns, head)
+		}
+		widest := 0
+		for line := range strings.SplitSeq(page, "\n") {
+			widest = max(widest, utf8.RuneCountInString(line))
+		}
+		if c.width > 20 && widest > c.width || shown < before {
+			t.Errorf("width %d: a line of %d columns, %d columns shown", c.width, widest, shown)
+		}
+		before = shown
 	}
 }
 

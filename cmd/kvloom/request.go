@@ -152,13 +152,18 @@ func (r *request) readInner(f *attendFlags) error {
 	if !f.set.Changed("inner") {
 		return nil
 	}
-	w, err := strconv.Atoi(f.inner)
-	if err != nil {
+	w, ok := parseDegree(f.inner)
+	switch {
+	case !ok:
 		return badValue("inner", f.inner, "is not a whole number: use a divisor of %d, the ring "+
 			"degree", r.mesh.Ring)
+	case w == 0:
+		return badValue("inner", f.inner, "a window has at least 1 rank: use a divisor of the "+
+			"ring degree %d of --mesh %dx%d, which is %s", r.mesh.Ring, r.mesh.Head, r.mesh.Ring,
+			divisors(r.mesh.Ring))
 	}
 	r.ring.Inner = w
-	if err := r.ring.Validate(r.mesh); err != nil || w == 0 {
+	if err := r.ring.Validate(r.mesh); err != nil {
 		return badValue("inner", f.inner, "does not divide the ring degree %d of --mesh %dx%d: "+
 			"use %s", r.mesh.Ring, r.mesh.Head, r.mesh.Ring, divisors(r.mesh.Ring))
 	}
@@ -232,6 +237,9 @@ func (r *request) agree(f *attendFlags) (err error) {
 			return err
 		}
 	}
+	if err := r.agreeWire(f); err != nil {
+		return err
+	}
 	if err := mesh.ValidateHeads(r.heads, r.kvHeads, 1); err != nil {
 		if r.in != nil {
 			return badValue("in", r.inPath, "%v", err)
@@ -248,6 +256,27 @@ func (r *request) agree(f *attendFlags) (err error) {
 		return nil
 	}
 	return r.fitsMemory()
+}
+
+// agreeWire refuses a dtype for travelling dk, dv that is not the one they are summed in: this
+// version rounds nothing on the way.
+func (r *request) agreeWire(f *attendFlags) error {
+	if !f.set.Changed("dkv-wire") {
+		return nil
+	}
+	wire := choice{"dkv-wire", f.dkvWire, []string{"f32", "f64"}, []string{"bf16"}}
+	if err := wire.check(); err != nil {
+		return err
+	}
+	sums := tensors.F32
+	if r.dtype.AccBytes() == tensors.F64.Bytes() {
+		sums = tensors.F64
+	}
+	if f.dkvWire != sums.String() {
+		return badValue("dkv-wire", f.dkvWire, "dk, dv of dtype %v are summed in %v and travel as "+
+			"that: leave --dkv-wire out", r.dtype, sums)
+	}
+	return nil
 }
 
 // patience is the deadline of a rank when none is asked for: the usual one, and the time of one

@@ -61,6 +61,9 @@ func TestRequests(t *testing.T) {
 		{"--dtype f64 --scale 1e300", with(func(r *request) {
 			r.dtype, r.scale = tensors.F64, 1e300
 		})},
+		{"--dkv-wire f32", usual},
+		{"--dkv-wire f64 --dtype f64", with(func(r *request) { r.dtype = tensors.F64 })},
+		{"--scale -.5E+1", with(func(r *request) { r.scale = -5 })},
 		{"--check --backward --rounds 3", with(func(r *request) {
 			r.check, r.backward, r.rounds = checkAuto, true, 3
 		})},
@@ -85,7 +88,11 @@ func TestRefusals(t *testing.T) {
 	for _, line := range []string{
 		"--tokens 0", "--heads 0", "--kv-heads 0", "--dim 0", "--dim 4097", "--kv-heads 16",
 		"--heads 8 --kv-heads 5", "--mesh 9x1", "--mesh 0x1", "--mesh -1x1", "--mesh x",
-		"--mesh 1x", "--mesh 99999999999999999999x1",
+		"--mesh 1x", "--mesh 99999999999999999999x1", "--mesh +1x2", "--mesh 01x2", "--mesh 1x02",
+		"--mesh 00x1", "--mesh 1x2x", "--mesh 1_0x1", "--inner +1", "--inner 01", "--inner -1",
+		"--scale 0x1p-2", "--scale 0X1", "--scale 0x_1p0", "--scale 1_0",
+		"--dkv-wire=", "--dkv-wire f64", "--dkv-wire f32 --dtype f64", "--dkv-wire f16",
+		"--dkv-wire bf16",
 		"--scale Inf", "--scale ten", "--seed 1.5", "--rounds -1",
 		"--deadline -3s", "--deadline 999us", "--inner 0", "--inner two", "--mesh 1x4 --inner 8",
 		"--head-chunks -1", "--procs -1", "--procs 1", "--kv-heads=", "--mask=", "--out=",

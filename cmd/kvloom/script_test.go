@@ -26,7 +26,9 @@ func TestMain(m *testing.M) {
 //	exits CODE kvloom ARG...            the program ends with this code
 //	json PATH VALUE                     a value of the JSON on stdout, such as check.pass true
 //	json PATH = NAME, json PATH == NAME remembers a value, and compares with a remembered one
+//	json PATH != NAME                   a value is another than the remembered one
 //	tensors FILE NAME=DTYPE:AxBxC ...   writes N(0,1), as --seed 1 draws it; NAME=...:nan spoils one
+//	timeline FILE RANKS [latency]       a trace file is whole; see scriptTimeline
 //	digest FILE NAME PATH               a tensor's digest is the value in the JSON on stdout
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -37,7 +39,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": scriptExits, "json": scriptJSON, "tensors": scriptTensors,
-			"digest": scriptDigest,
+			"digest": scriptDigest, "timeline": scriptTimeline,
 		},
 	})
 }
@@ -64,7 +66,7 @@ func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
 
 func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: json PATH VALUE, json PATH = NAME or json PATH == NAME")
+		ts.Fatalf("usage: json PATH VALUE, json PATH = NAME, == NAME or != NAME")
 	}
 	got := lookUp(ts, args[0])
 	names := ts.Value(remembered{}).(map[string]string)
@@ -75,6 +77,11 @@ func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	case len(args) == 3 && args[1] == "==":
 		want = names[args[2]]
+	case len(args) == 3 && args[1] == "!=":
+		if got == names[args[2]] {
+			ts.Fatalf("%s is %s, as before", args[0], got)
+		}
+		return
 	}
 	if got != want {
 		ts.Fatalf("%s is %s, want %s", args[0], got, want)

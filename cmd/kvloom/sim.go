@@ -27,10 +27,11 @@ func newSim(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sim",
 		Short: "the same actors in virtual time on a modelled cluster",
-		Long: "sim runs the scheduler and the ranks of attend in virtual time, on a cluster that a " +
-			"topology\nfile describes, and says how long the rounds would take there. It computes " +
-			"nothing unless\n--compute asks for the arithmetic, whose results are attend's, bit for " +
-			"bit.\n\nThe same flags give the same run: --world-seed draws the weather.",
+		Long: "sim runs the scheduler and the ranks of attend in virtual time, on a cluster that " +
+			"a topology\nfile describes, and says how long the rounds would take there. It " +
+			"computes nothing unless\n--compute asks for the arithmetic, whose results are " +
+			"attend's, bit for bit.\n\n" +
+			"The same flags give the same run: --world-seed draws the weather.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := newSimRequest(f)
@@ -50,8 +51,8 @@ func newSim(std streams) *cobra.Command {
 
 // bindSim declares what sim alone has.
 func (f *attendFlags) bindSim(set *pflag.FlagSet) {
-	set.StringVar(&f.topology, "topology", "", "the cluster: a YAML or JSON `file` (default nodes of "+
-		"8 ranks with 400 TFLOP/s each, links of 400 and 50 GB/s)")
+	set.StringVar(&f.topology, "topology", "", "the cluster: a YAML or JSON `file` (default nodes "+
+		"of 8 ranks with 400 TFLOP/s each, links of 400 and 50 GB/s)")
 	set.StringVar(&f.worldSeed, "world-seed", "0", "`N` draws delays; 0 is calm weather")
 	set.StringVar(&f.replay, "replay", "", "as --world-seed `N`, with a trace: of --trace, or "+
 		"sim-N.trace.json")
@@ -81,8 +82,8 @@ func newSimRequest(f *attendFlags) (*simRequest, error) {
 		set  bool
 	}{{"check", f.set.Changed("check")}, {"out", f.set.Changed("out")}} {
 		if x.set && !f.compute {
-			return nil, badValue(x.flag, f.set.Lookup(x.flag).Value.String(), "there are no results "+
-				"to look at: add --compute, or leave --%s out", x.flag)
+			return nil, badValue(x.flag, f.set.Lookup(x.flag).Value.String(), "there are no "+
+				"results to look at: add --compute, or leave --%s out", x.flag)
 		}
 	}
 	r, err := newRequest(f)
@@ -112,8 +113,8 @@ func (s *simRequest) readWorld(f *attendFlags) (err error) {
 			return err
 		}
 		if f.set.Changed("world-seed") && n != s.weather {
-			return badValue("replay", f.replay, "--world-seed %s says otherwise: leave one of them "+
-				"out", f.worldSeed)
+			return badValue("replay", f.replay, "--world-seed %s says otherwise: leave one of "+
+				"them out", f.worldSeed)
 		}
 		s.weather = n
 		if s.trace == "" {
@@ -151,6 +152,7 @@ func simulate(ctx context.Context, r *simRequest, std streams) error {
 		request: r, report: newSimReport(r),
 		progress: newProgress(!r.quiet && !r.json && std.terminal(), std.err),
 	}
+	listened := s.progress.tellStop(ctx, r.quiet || r.json)
 	err := s.prepare(ctx)
 	if err == nil {
 		s.trace, err = openTrace(r.trace, r.request, func(src, dst int) string {
@@ -163,8 +165,11 @@ func simulate(ctx context.Context, r *simRequest, std streams) error {
 		} else {
 			err = simulateAs[float32](ctx, s)
 		}
-		err = errors.Join(err, s.trace.close())
+		if late := s.trace.close(); late != nil {
+			err = errors.Join(err, &unwritable{late})
+		}
 	}
+	listened()
 	s.progress.close()
 	if err != nil {
 		err = stopCause(ctx, err)
@@ -309,7 +314,7 @@ func (s *simulation) draw(x sim.Span) {
 // run lets the world run and fills in what it was.
 func (s *simulation) run(cfg sim.Config) error {
 	rounds := len(s.book.Entries)
-	stage := s.progress.stage("rounds", int64(rounds*cfg.Ranks))
+	stage := s.progress.stage(rankPasses, int64(rounds*cfg.Ranks))
 	defer stage.end()
 	cfg.Progress = func(int32, int32) { stage.add(1) }
 	begin := time.Now()

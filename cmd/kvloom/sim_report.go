@@ -179,12 +179,16 @@ func (x *simReport) table(r *simRequest) string {
 		return t.Render() + "\n"
 	}
 	ranks := slices.Clone(x.byRank)
-	slices.SortStableFunc(ranks, func(a, b simRank) int { return cmp.Compare(b.compute, a.compute) })
+	slices.SortStableFunc(ranks, func(a, b simRank) int {
+		return cmp.Compare(b.compute, a.compute)
+	})
 	row(ranks[0], "most arithmetic")
 	row(ranks[x.Ranks/2], "median")
 	row(ranks[x.Ranks-1], "least arithmetic")
 	t.AppendSeparator()
-	slices.SortStableFunc(ranks, func(a, b simRank) int { return cmp.Compare(b.exposed, a.exposed) })
+	slices.SortStableFunc(ranks, func(a, b simRank) int {
+		return cmp.Compare(b.exposed, a.exposed)
+	})
 	row(ranks[0], "most waiting")
 	row(ranks[x.Ranks/2], "median")
 	row(ranks[x.Ranks-1], "least waiting")

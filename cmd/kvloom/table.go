@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -13,11 +14,11 @@ import (
 const tableRows = 64
 
 // writeTable prints the report for a person: problem, ranks, times, verdict. failed is the check's
-// error, if there is one.
+// error, if there is one. On a narrow terminal columns are left out, so that no line is broken.
 func writeTable(w io.Writer, r *request, x *report, failed error) error {
 	page := ""
 	if !r.quiet {
-		page = heading(r, x) + rankTable(r, x) + summary(x)
+		page = heading(r, x) + rankTable(r, x, columns(w)) + summary(x)
 	}
 	_, err := io.WriteString(w, page+verdictText(r, x, failed))
 	if err != nil {
@@ -34,25 +35,69 @@ func heading(r *request, x *report) string {
 	return fmt.Sprintf("%d tokens, %d query heads, %d KV heads, dim %d, %s, %s mask, %s\n"+
 		"mesh %dx%d %s, %s layout, %s; plan %.12s\n\n",
 		x.Tokens, x.Heads, x.KVHeads, x.Dim, x.DType, x.Mask, passes,
-		x.Mesh.Head, x.Mesh.Ring, x.Mesh.Placement, x.Layout, x.Scheme, x.PlanHash)
+		x.Mesh.Head, x.Mesh.Ring, x.Mesh.Placement, x.Layout, r.schemeText(x.Scheme), x.PlanHash)
 }
 
-func rankTable(r *request, x *report) string {
+// schemeText is the scheme with what is not usual about its ring.
+func (r *request) schemeText(scheme string) string {
+	if r.inner() != r.mesh.Ring {
+		scheme += fmt.Sprintf(" of %d windows, dkv %v", r.mesh.Ring/r.inner(), r.ring.DKV)
+	}
+	if n := r.ring.LaneCount(); n > 1 {
+		scheme += fmt.Sprintf(" on %d lanes", n)
+	}
+	return scheme
+}
+
+// rankTable has a row for each rank, of many for the first. It is as wide as it likes when width is
+// 0; otherwise it leaves out columns until it fits, those first that a person misses least.
+func rankTable(r *request, x *report, width int) string {
+	t := newRankTable(r, x)
+	page := t.Render()
+	var hidden []string
+	for _, name := range []string{"h,c", "exposed wait", "peak memory", "tokens", "sent"} {
+		if width == 0 || text.LongestLineLen(page) <= width {
+			break
+		}
+		hidden = append(hidden, name)
+		t.SetColumnConfigs(rankColumns(hidden))
+		page = t.Render()
+	}
+	if n := r.mesh.Ranks(); n > tableRows {
+		page += fmt.Sprintf("\nand %d more ranks", n-tableRows)
+	}
+	return page + "\n"
+}
+
+// rankHead names the columns of the table of ranks.
+func rankHead() []string {
+	return []string{"rank", "h,c", "tokens", "work", "sent", "exposed wait", "peak memory"}
+}
+
+// rankColumns sets all columns to the right, and leaves out those hidden.
+func rankColumns(hidden []string) []table.ColumnConfig {
+	var all []table.ColumnConfig
+	for n, name := range rankHead() {
+		all = append(all, table.ColumnConfig{Number: n + 1, Align: text.AlignRight,
+			AlignHeader: text.AlignRight, AlignFooter: text.AlignRight,
+			Hidden: slices.Contains(hidden, name)})
+	}
+	return all
+}
+
+func newRankTable(r *request, x *report) table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleLight)
 	t.Style().Format.Header = text.FormatDefault
 	t.Style().Format.Footer = text.FormatDefault
-	head := table.Row{"rank", "h,c", "tokens", "work", "sent", "exposed wait", "peak memory"}
-	t.AppendHeader(head)
-	var right []table.ColumnConfig
-	for n := range head {
-		right = append(right, table.ColumnConfig{Number: n + 1, Align: text.AlignRight,
-			AlignHeader: text.AlignRight, AlignFooter: text.AlignRight})
+	var head table.Row
+	for _, name := range rankHead() {
+		head = append(head, name)
 	}
-	t.SetColumnConfigs(right)
-	n := r.mesh.Ranks()
+	t.AppendHeader(head)
+	t.SetColumnConfigs(rankColumns(nil))
 	var flops, sent, peak int64
-	for i := range n {
+	for i := range r.mesh.Ranks() {
 		s := x.sent(i)
 		flops, sent, peak = flops+x.Flops[i], sent+s, peak+x.PeakBytes[i]
 		if i >= tableRows {
@@ -63,12 +108,9 @@ func rankTable(r *request, x *report) string {
 			flopsText(x.Flops[i]), bytesText(s), secondsText(float64(x.ExposedSeconds[i])),
 			bytesText(x.PeakBytes[i])})
 	}
-	if n > tableRows {
-		t.AppendRow(table.Row{fmt.Sprintf("and %d more", n-tableRows)})
-	}
 	t.AppendFooter(table.Row{"all", "", x.Tokens, flopsText(flops), bytesText(sent), "",
 		bytesText(peak)})
-	return t.Render() + "\n"
+	return t
 }
 
 // sent is all that a rank sent in a round, in bytes.

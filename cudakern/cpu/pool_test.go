@@ -171,8 +171,8 @@ func TestPanicsAtOnce(t *testing.T) {
 	}
 }
 
-// TestCloseGivesUp: Close waits for the tasks that have begun; the batches whose others have not are
-// over with an error, each once.
+// TestCloseGivesUp: Close waits for the tasks that have begun; the batches whose others have not
+// are over with an error, each once.
 func TestCloseGivesUp(t *testing.T) {
 	p := cpu.NewPool(2)
 	begun, goOn := make(chan struct{}, 100), make(chan struct{})

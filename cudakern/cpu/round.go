@@ -115,7 +115,8 @@ func (s *Store[T]) claim(m *rankMem[T], round int32, b Round, ses *session[T]) e
 		}
 		if err := s.reserve(m, sl, p.Bytes); err != nil {
 			s.leave(m)
-			return fmt.Errorf("rank %d, round %d: slot %d of %d bytes: %w", m.rank, round, i, p.Bytes,
+			return fmt.Errorf("rank %d, round %d: slot %d of %d bytes: %w", m.rank, round, i,
+				p.Bytes,
 				err)
 		}
 	}

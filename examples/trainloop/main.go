@@ -105,15 +105,16 @@ func open(ctx context.Context, m mesh.Mesh) (*gang, error) {
 	return g, nil
 }
 
-// pass is one micro-batch on its way: by layer the state, and by layer and rank the inputs and outs.
+// pass is one micro-batch on its way: by layer the state, and by layer and rank the inputs and
+// outs.
 type pass struct {
 	states [layers]*kvloom.State[float64]
 	x      [layers + 1][][]float64 // [rank][tokens, embed]
 	out    [layers][]kvloom.Output[float64]
 }
 
-// step goes forward with all micro-batches, then backward with the last one first, and sums loss and
-// gradients over ranks.
+// step goes forward with all micro-batches, then backward with the last one first, and sums loss
+// and gradients over ranks.
 func (g *gang) step(ctx context.Context, w []float64) (loss float64, grads []float64, err error) {
 	ranks := g.session.Ranks()
 	sums := make([][]float64, ranks) // by rank: gradients, then the loss
@@ -151,7 +152,8 @@ func (g *gang) forward(ctx context.Context, p *pass, batch int, w []float64) (er
 	for i, layer := range g.layers {
 		in := make([]kvloom.QKV[float64], ranks)
 		for r, x := range p.x[i] {
-			in[r] = kvloom.QKV[float64]{Q: mul(x, wq(w, i)), K: mul(x, wk(w, i)), V: mul(x, wv(w, i))}
+			in[r] = kvloom.QKV[float64]{Q: mul(x, wq(w, i)), K: mul(x, wk(w, i)), V: mul(x, wv(w,
+				i))}
 		}
 		p.states[i] = layer.Begin()
 		if p.out[i], err = p.states[i].Forward(ctx, in); err != nil {

@@ -41,8 +41,8 @@ func Example() {
 	// step 19  loss 0.808083
 }
 
-// TestSameLossesOnEveryMesh: the 20 losses are the same within 1e-12 on every mesh, with a rank lost
-// at step 7 or not.
+// TestSameLossesOnEveryMesh: the 20 losses are the same within 1e-12 on every mesh, with a rank
+// lost at step 7 or not.
 func TestSameLossesOnEveryMesh(t *testing.T) {
 	want, err := train(io.Discard, mesh.Mesh{Head: 1, Ring: 1}, -1)
 	if err != nil {

@@ -10,7 +10,8 @@ type matrix struct {
 	cols int
 }
 
-// Weights of a layer lie one after the other: q, k, v [embed, heads*dim], then o [heads*dim, embed].
+// Weights of a layer lie one after the other: q, k, v [embed, heads*dim], then o [heads*dim,
+// embed].
 const (
 	sizeQ  = embed * heads * dim
 	sizeKV = embed * kvHeads * dim

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// openData opens a file of the integration tests' data or of the folder beside the module, or skips.
+// openData opens a file of the integration tests' data or of the folder beside the module; it skips
+// where it is in neither.
 func openData(t *testing.T, name string) *File {
 	t.Helper()
 	root, err := os.Getwd()

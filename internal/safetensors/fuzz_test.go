@@ -64,7 +64,8 @@ func FuzzHeader(f *testing.F) {
 			f.Add(c.b[8:])
 		}
 	}
-	f.Add([]byte(`{"\ud83d\ude00\b\f\n\r\t\"\\\/":{"x":[{},[],{"":-0.1e+2,"b":[true,false,null]}],` +
+	f.Add([]byte(`{"\ud83d\ude00\b\f\n\r\t\"\\\/":{` +
+		`"x":[{},[],{"":-0.1e+2,"b":[true,false,null]}],` +
 		`"dtype":"\u0046\ud800","data_offsets":[0,18446744073709551615],"shape":[]}}`))
 	f.Add([]byte(`{"__metadata__":{"a":"\u00e9\uDC00\ud800\u0041","":""}, "é" : { } }` + "\n\t\r "))
 	f.Fuzz(func(t *testing.T, text []byte) { sameAsSlow(t, text) })

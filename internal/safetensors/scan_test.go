@@ -26,9 +26,10 @@ func TestScannerAgreesWithJSON(t *testing.T) {
 		for range rapid.IntRange(0, 2).Draw(t, "edits") {
 			at := rapid.IntRange(0, len(text)-1).Draw(t, "at")
 			n := rapid.IntRange(0, min(3, len(text)-1-at)).Draw(t, "cut")
-			in := rapid.SampledFrom([]string{"", " ", "0", "1", "-", ".", "e", `"`, `\`, `\u00`, "{",
-				"}", "[", "]", ",", ":", "null", "true", `"a"`, `"x":1,`, "\n", "é", "\xff",
-				`"dtype":"F32",`, "[[", "]]"}).Draw(t, "in")
+			in := rapid.SampledFrom([]string{
+				"", " ", "0", "1", "-", ".", "e", `"`, `\`, `\u00`, "{", "}", "[", "]",
+				",", ":", "null", "true", `"a"`, `"x":1,`, "\n", "é", "\xff", `"dtype":"F32",`,
+				"[[", "]]"}).Draw(t, "in")
 			text = slices.Concat(text[:at], []byte(in), text[at+n:])
 		}
 		sameAsSlow(t, text)
@@ -39,9 +40,10 @@ func TestScannerAgreesWithJSON(t *testing.T) {
 	if passed == 0 {
 		t.Error("no drawn header passed: the test compares refusals only")
 	}
-	soup := rapid.SliceOfN(rapid.SampledFrom([]string{"{", "}", "[", "]", ",", ":", `"a"`, `"shape"`,
-		`"dtype"`, `"data_offsets"`, `"__metadata__"`, "0", "-1", "1.5", "1e", "nul", "true", " ",
-		`"\u0061"`, `{"a":`, "[0,0]", `{"dtype":"U8","shape":[],`}), 0, 12)
+	soup := rapid.SliceOfN(rapid.SampledFrom([]string{
+		"{", "}", "[", "]", ",", ":", `"a"`, `"shape"`, `"dtype"`,
+		`"data_offsets"`, `"__metadata__"`, "0", "-1", "1.5", "1e", "nul", "true", " ", `"\u0061"`,
+		`{"a":`, "[0,0]", `{"dtype":"U8","shape":[],`}), 0, 12)
 	rapid.Check(t, func(t *rapid.T) {
 		sameAsSlow(t, []byte("{"+strings.Join(soup.Draw(t, "pieces"), "")))
 	})
@@ -62,7 +64,9 @@ func TestScannerByHand(t *testing.T) {
 		}
 		sameAsSlow(t, text)
 	}
-	for _, raw := range []string{"\x1f", "\t", "\n", "\x00", `\`, `\x`, `\u`, `\u12`, `\u123g`, `\U0041`} {
+	for _, raw := range []string{
+		"\x1f", "\t", "\n", "\x00", `\`, `\x`, `\u`, `\u12`, `\u123g`, `\U0041`,
+	} {
 		text := []byte(`{"__metadata__":{"` + raw + `":""}}`)
 		wantError(t, check(text), "JSON")
 		sameAsSlow(t, text)

@@ -212,13 +212,14 @@ func emit(w io.Writer, header []byte, fields []Field) error {
 // resolve follows a link at path and refuses what is no regular file: renaming onto a device
 // would replace the device.
 func resolve(path string) (string, error) {
+	target := path
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return path, nil
 	}
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		if path, err = filepath.EvalSymlinks(path); err == nil {
-			info, err = os.Lstat(path)
+		if target, err = filepath.EvalSymlinks(path); err == nil {
+			info, err = os.Lstat(target)
 		}
 	}
 	if err != nil {
@@ -228,7 +229,7 @@ func resolve(path string) (string, error) {
 		return "", &Error{File: path, Problem: fmt.Sprintf(
 			"cannot be written: it is not a regular file but %v", info.Mode())}
 	}
-	return path, nil
+	return target, nil
 }
 
 // createTemp makes a new file beside target, with the permissions any new file gets (those of

@@ -277,6 +277,23 @@ func TestWriteToWrongPlaces(t *testing.T) {
 	wantFolder(t, target, "a-link.st", "target.st")
 }
 
+// TestWriteThroughBadLinks wants the path that was given in the error, whatever it leads to.
+func TestWriteThroughBadLinks(t *testing.T) {
+	dir := t.TempDir()
+	for name, target := range map[string]string{
+		"dangling.st": filepath.Join(dir, "missing.st"), "loop.st": "loop.st", "folder.st": dir,
+	} {
+		link := filepath.Join(dir, name)
+		if err := os.Symlink(target, link); err != nil {
+			t.Skipf("no symbolic links here: %v", err)
+		}
+		wantError(t, Write(link, nil, nil), link, "cannot be written")
+	}
+	long := filepath.Join(dir, strings.Repeat("n", 300))
+	wantError(t, Write(long, nil, nil), long, "cannot be written")
+	wantFolder(t, long, "dangling.st", "folder.st", "loop.st")
+}
+
 func TestHeaderIsPadded(t *testing.T) {
 	for n := range 9 {
 		b := encoded(t, []Field{NewField(strings.Repeat("n", n), []int{1}, []float32{1})}, nil)

@@ -61,7 +61,8 @@ func (t *Writer) Slice(at Track, name string, begin, nanos int64, args ...Arg) {
 		return
 	}
 	if free, ok := t.free[at]; nanos < 0 || (ok && begin < free) {
-		t.err = fmt.Errorf("%w: %q on process %d thread %d begins at %d ns for %d ns, the one before "+
+		t.err = fmt.Errorf("%w: %q on process %d thread %d begins at %d ns for %d ns, the one "+
+			"before "+
 			"ends at %d ns", ErrOverlap, name, at.Process, at.Thread, begin, nanos, free)
 		return
 	}

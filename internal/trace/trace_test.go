@@ -47,7 +47,8 @@ func TestGolden(t *testing.T) {
 	w := trace.New(&out)
 	w.Process(1, "rank 0", 1)
 	w.Track(trace.Track{Process: 1, Thread: 2}, "in")
-	w.Slice(trace.Track{Process: 1, Thread: 2}, "recv", 1500, 12, trace.Arg{Name: "bytes", Number: 96},
+	w.Slice(trace.Track{Process: 1, Thread: 2}, "recv", 1500, 12, trace.Arg{Name: "bytes",
+		Number: 96},
 		trace.Arg{Name: "op", Text: "4 recv wq[c1.0 h2:4]@s0 <-2/0 t1"})
 	w.Slice(trace.Track{Process: 1, Thread: 2}, "zero", 1512, 0)
 	if err := w.Close(); err != nil {
@@ -87,7 +88,8 @@ func TestAnyTextIsValidJSON(t *testing.T) {
 		var out bytes.Buffer
 		w := trace.New(&out)
 		w.Process(3, name, 0)
-		w.Slice(trace.Track{Process: 3, Thread: 1}, name, begin, took, trace.Arg{Name: key, Text: text})
+		w.Slice(trace.Track{Process: 3, Thread: 1}, name, begin, took, trace.Arg{Name: key,
+			Text: text})
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +100,8 @@ func TestAnyTextIsValidJSON(t *testing.T) {
 		}
 		for what, x := range map[json.Number]int64{last.Ts: begin, last.Dur: took} {
 			f, err := what.Float64()
-			if err != nil || math.Abs(f*1000-float64(x)) > math.Max(0.5, math.Abs(float64(x))*1e-15) {
+			if err != nil || math.Abs(f*1000-float64(x)) > math.Max(0.5,
+				math.Abs(float64(x))*1e-15) {
 				t.Fatalf("%d ns are written %s us", x, what)
 			}
 			if whole, rest, _ := strings.Cut(string(what), "."); len(rest) != 3 || whole == "-" {

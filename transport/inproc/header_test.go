@@ -126,8 +126,8 @@ func TestPutNeedsItsOwnPost(t *testing.T) {
 	}
 }
 
-// TestStragglersAreNoFault: what an abort leaves is dropped without a word: the receiver has flushed
-// the epoch, or is in a newer one, or the sender is.
+// TestStragglersAreNoFault: what an abort leaves is dropped without a word: the receiver has
+// flushed the epoch, or is in a newer one, or the sender is.
 func TestStragglersAreNoFault(t *testing.T) {
 	newer := sample()
 	newer.Epoch++

@@ -107,7 +107,8 @@ func (n *Net) Handle(e actors.Envelope) {
 		return
 	}
 	if e.Peer < 0 || int(e.Peer) >= len(n.ends) {
-		n.broken(r, e.Op, &e, actors.LinkFault, fmt.Errorf("peer %d is none of the %d ranks", e.Peer, len(n.ends)))
+		n.broken(r, e.Op, &e, actors.LinkFault, fmt.Errorf("peer %d is none of the %d ranks",
+			e.Peer, len(n.ends)))
 		return
 	}
 	if e.Kind == actors.Post {
@@ -212,7 +213,8 @@ func (n *Net) unwanted(e *actors.Envelope, late bool) {
 // fail tells both ends that a transfer failed.
 func (n *Net) fail(t *transfer, f actors.Fault, err error) {
 	e := &t.put
-	n.broken(t.src(), e.Op, e, f, fmt.Errorf("link %d->%d, lane %d tick %d of round %d: %w", t.src(),
+	n.broken(t.src(), e.Op, e, f, fmt.Errorf("link %d->%d, lane %d tick %d of round %d: %w",
+		t.src(),
 		t.dst(), e.Lane, e.Tick, e.Round, err))
 	came := *e
 	came.Peer = t.src()
