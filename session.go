@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/kvloom/kvloom/actors"
@@ -236,7 +237,7 @@ func (s *Session[T]) run(ctx context.Context, entries []rank.Entry) error {
 	s.host.Send(actors.Envelope{
 		To: actors.Addr{Role: actors.Scheduler}, From: actors.Addr{Role: actors.Owner},
 		Kind: actors.Submit, Round: from, Op: to})
-	failed, err := s.owner.wait(ctx, s.cfg.Deadline, s.ask, s.cancel)
+	failed, err := s.owner.wait(ctx, max(s.cfg.Deadline, schedulerPatience), s.ask, s.cancel)
 	if err != nil {
 		s.broken = err
 		return err
@@ -246,6 +247,10 @@ func (s *Session[T]) run(ctx context.Context, entries []rank.Entry) error {
 	}
 	return s.recover(failed)
 }
+
+// schedulerPatience is the least time that a scheduler may be silent for: it shares processors with
+// the arithmetic, whatever deadline the ranks have.
+const schedulerPatience = time.Second
 
 // ask asks the scheduler for a sign of life.
 func (s *Session[T]) ask() {

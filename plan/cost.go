@@ -202,8 +202,7 @@ func (f *flow) add(p *Program, rank int) error {
 	first := len(f.kind)
 	if len(f.kind)+len(p.Ops) > MaxCostOps {
 		return fmt.Errorf("plan: the %v pass has more than the limit of %d ops: cost a smaller "+
-			"mesh",
-			f.pass, MaxCostOps)
+			"mesh", f.pass, MaxCostOps)
 	}
 	f.base = append(f.base, int32(first))
 	if first == 0 {
@@ -229,9 +228,8 @@ func (f *flow) add(p *Program, rank int) error {
 		f.nanos = append(f.nanos, nanos)
 		for _, d := range p.Deps(i) {
 			if d < 0 || int(d) >= len(p.Ops) {
-				return fmt.Errorf("plan: %v rank %d op %d waits for op %d of %d", f.pass, rank, i,
-					d,
-					len(p.Ops))
+				return fmt.Errorf("plan: %v rank %d op %d waits for op %d of %d", f.pass, rank,
+					i, d, len(p.Ops))
 			}
 			f.deps = append(f.deps, int32(first)+d)
 		}

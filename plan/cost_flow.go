@@ -105,8 +105,7 @@ func (f *flow) run(done []int64, cost []RankCost) error {
 		}
 		if f.now = e.at; f.now > maxCostNanos {
 			return fmt.Errorf("plan: the %v pass takes more than the limit of %d seconds: give "+
-				"the "+
-				"topology more flops or bytes_per_s", f.pass, maxCostNanos/1e9)
+				"the topology more flops or bytes_per_s", f.pass, maxCostNanos/1e9)
 		}
 		f.handle(e, cost)
 		f.pump(int(e.rank), cost)
@@ -117,8 +116,7 @@ func (f *flow) run(done []int64, cost []RankCost) error {
 	}
 	if f.left > 0 {
 		return fmt.Errorf("plan: %d ops of the %v pass never start: cost a plan that Verify "+
-			"accepts",
-			f.left, f.pass)
+			"accepts", f.left, f.pass)
 	}
 	return nil
 }

@@ -79,8 +79,7 @@ func nameable(h *Header) error {
 			return fmt.Errorf("plan: token set 0 is named %q: call it %s", name, noneName)
 		case !isName(name) || seen[name]:
 			return fmt.Errorf("plan: token set %d is named %q: use another name of letters, "+
-				"digits, "+
-				"dots, dashes and underscores, at most %d", i, name, MaxNameBytes)
+				"digits, dots, dashes and underscores, at most %d", i, name, MaxNameBytes)
 		}
 		seen[name] = true
 	}

@@ -94,8 +94,8 @@ func (f *planFlags) planned() (*planRequest, error) {
 	return &planRequest{request: r, plan: p}, nil
 }
 
-// sealing is a plan that notes the hashes of the programs that it hands out, so that naming the plan
-// builds no program twice.
+// sealing is a plan that notes the hashes of the programs that it hands out, so that no program is
+// built twice to name it.
 type sealing struct {
 	*plan.Plan
 	hashes []plan.Hash // rank 0 forward, rank 0 backward, ...

@@ -45,6 +45,7 @@ type run[T attn.Float] struct {
 	device *Device[T]
 	post   func(actors.Envelope)
 	launch actors.Envelope
+	busy   bool // launch is what runs
 	job    Job[T]
 	batch  Batch
 	timer  *time.Timer
@@ -148,6 +149,7 @@ func (d *Device[T]) pump(out *actors.Outbox) {
 			return
 		}
 		if err := d.runs[e.Stream].start(e); err != nil {
+			d.runs[e.Stream].busy = false
 			d.streams.Finish(e.Stream)
 			d.fail(e, err, out)
 		}
@@ -166,6 +168,11 @@ func (d *Device[T]) done(in actors.Envelope, out *actors.Outbox) {
 		return
 	}
 	r := &d.runs[in.Stream]
+	if l := &r.launch; !r.busy || in.Epoch != l.Epoch || in.Round != l.Round || in.Op != l.Op {
+		d.dropped++ // of a former incarnation, which shares the address
+		return
+	}
+	r.busy = false
 	e, err := d.streams.Finish(in.Stream), r.err
 	if d.store != nil {
 		r.job.End(err == nil)
@@ -198,7 +205,8 @@ func (d *Device[T]) fail(e actors.Envelope, err error, out *actors.Outbox) {
 // start begins an op.
 func (r *run[T]) start(e actors.Envelope) error {
 	d := r.device
-	r.launch, r.least, r.nanos, r.err, r.began = e, 0, 0, nil, time.Now()
+	r.launch, r.busy = e, true
+	r.least, r.nanos, r.err, r.began = 0, 0, nil, time.Now()
 	if d.opt.Pace != nil {
 		r.least = d.opt.Pace(d.self.Rank, e.Round, e.Op)
 	}
