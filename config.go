@@ -24,19 +24,21 @@ const (
 type Problem struct {
 	Tokens, KeyTokens   int // KeyTokens 0: as Tokens
 	Heads, KVHeads      int
-	Dim, VDim           int // VDim 0: as Dim
-	Scale               float64
-	Mask                attn.Mask
+	Dim, VDim           int       // VDim 0: as Dim
+	Scale               float64   // of q.k, usually 1/sqrt(Dim); 0 weighs all keys alike
+	Mask                attn.Mask // such as attn.Causal(Tokens, KeyTokens)
 	ElemBytes, AccBytes int
 }
 
 // Config is a gang of ranks and what they will attend.
 type Config struct {
-	Mesh     mesh.Mesh
-	Layout   mesh.Layout
-	Options  plan.Options
-	Ring     ringbus.Ring // inner window, way of dKV, lanes; the zero value is the plain ring
-	Problems []Problem    // that Run names by index; more can come with Session.Attention
+	Mesh    mesh.Mesh
+	Layout  mesh.Layout
+	Options plan.Options
+	// Ring is the scheme of the ring axis: ringbus.Ring (inner window, way of dKV, lanes), or any
+	// other; nil is the plain ring.
+	Ring     plan.RingAxis
+	Problems []Problem // that Run names by index; more can come with Session.Attention
 	// Deadline is how long a rank may wait without progress before the round is aborted. The call
 	// ends at most a quarter of it later when a rank is silent, and at most a whole one later when
 	// ranks answer but an op of a device does not end. 0 is DefaultDeadline.
@@ -82,8 +84,16 @@ func (c *Config) spec(i int) plan.Spec {
 			Scale: p.Scale, Mask: p.Mask,
 		},
 		Mesh: c.Mesh, Layout: c.Layout, Options: c.Options,
-		Ring: c.Ring, Heads: headshuffle.AllToAll{},
+		Ring: c.axis(), Heads: headshuffle.AllToAll{},
 	}
+}
+
+// axis is the scheme of the ring axis.
+func (c *Config) axis() plan.RingAxis {
+	if c.Ring == nil {
+		return ringbus.Ring{}
+	}
+	return c.Ring
 }
 
 // Plan builds and checks the plan of problem i, without starting anything. Errors name what is
@@ -91,6 +101,11 @@ func (c *Config) spec(i int) plan.Spec {
 func (c *Config) Plan(i int) (*plan.Plan, error) {
 	if i < 0 || i >= len(c.Problems) {
 		return nil, fmt.Errorf("kvloom: problem %d of %d does not exist", i, len(c.Problems))
+	}
+	if c.Problems[i].Mask == nil {
+		return nil, fmt.Errorf("kvloom: problem %d has no mask: give one, such as attn.Causal(%d, %d) "+
+			"or attn.Full; the empty mask attn.Mask{} allows nothing", i, c.Problems[i].Tokens,
+			c.Problems[i].Tokens)
 	}
 	return plan.New(c.spec(i))
 }
@@ -120,6 +135,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.Mesh.Validate() != nil:
 		return fmt.Errorf("kvloom: %w", c.Mesh.Validate())
+	case c.axis().Validate(c.Mesh) != nil:
+		return fmt.Errorf("kvloom: %w", c.axis().Validate(c.Mesh))
 	case c.ops() > MaxOps:
 		return fmt.Errorf("kvloom: mesh %dx%d has about %d ops for its %d ranks, the limit of one "+
 			"process is %d: use a shorter ring or fewer ranks", c.Mesh.Head, c.Mesh.Ring, c.ops(),

@@ -16,6 +16,7 @@ type Error struct {
 	Op    string // the op that the reporter waited at, as plan text
 	Round int
 	Notes []string // what the actors had to say, one line each
+	Cause error    // of an aborted call: why its context ended
 }
 
 // What an *Error, or an error of a State, can be matched with by errors.Is.
@@ -29,6 +30,9 @@ var (
 	// ErrEpoch says that a state has no forward pass to go back from.
 	ErrEpoch = errors.New("kvloom: the state has no forward pass in this epoch")
 )
+
+// Unwrap gives the cause, such as context.Canceled.
+func (e *Error) Unwrap() error { return e.Cause }
 
 // Is matches the sentinel of the error's kind.
 func (e *Error) Is(target error) bool {

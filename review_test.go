@@ -32,8 +32,8 @@ func failed(t *testing.T, s *Session[float32], kind Kind) *Error {
 	return e
 }
 
-// TestOtherProgramIsNamed: a rank that holds another program than was made for it is named before an
-// op runs or a block moves, and the session works again when it holds its own.
+// TestOtherProgramIsNamed: a rank that holds another program than was made for it is named before
+// an op runs or a block moves, and the session works again when it holds its own.
 func TestOtherProgramIsNamed(t *testing.T) {
 	const culprit = 3
 	contiguous := testConfig(mesh.Mesh{Head: 1, Ring: 4})
@@ -58,8 +58,8 @@ func TestOtherProgramIsNamed(t *testing.T) {
 		mine[culprit] = script
 		e := failed(t, s, Corrupt)
 		mine[culprit] = own
-		if e.Rank != culprit || !errors.Is(e, ErrCorrupt) || ops.Load() != before || len(e.Notes) != 1 ||
-			!strings.Contains(e.Notes[0], "rank 3 holds plan") {
+		if e.Rank != culprit || !errors.Is(e, ErrCorrupt) || ops.Load() != before ||
+			len(e.Notes) != 1 || !strings.Contains(e.Notes[0], "rank 3 holds plan") {
 			t.Errorf("rank 3 holds %s program: %d ops ran, %v", what, ops.Load()-before, e)
 		}
 		if err := s.Run(t.Context(), forwardBackward...); err != nil {
@@ -72,8 +72,8 @@ func TestOtherProgramIsNamed(t *testing.T) {
 }
 
 // TestBlocksThatDisagree: a block whose header differs in any field from what its receiver wants
-// ends the call as corrupt, with both sides in the error, before it lies in a slot; the session works
-// again. A block that is announced for another lane or tick finds no receive.
+// ends the call as corrupt, with both sides in the error, before it lies in a slot; the session
+// works again. A block that is announced for another lane or tick finds no receive.
 func TestBlocksThatDisagree(t *testing.T) {
 	const src, dst = 1, 2
 	for field, change := range map[string]func(*transport.Header){
@@ -140,8 +140,8 @@ func (c *cable) Hop(src, dst, round, sendOp, recvOp int32) (int64, error) {
 	return c.Mover.Hop(src, dst, round, sendOp, recvOp)
 }
 
-// TestCutCable: what a mover has to say reaches the error. Both ends live, so no rank is to blame; the
-// link is named.
+// TestCutCable: what a mover has to say reaches the error. Both ends live, so no rank is to blame;
+// the link is named.
 func TestCutCable(t *testing.T) {
 	s := open(t, testConfig(mesh.Mesh{Head: 1, Ring: 4}))
 	c := &cable{Mover: s.meter.Mover, src: 1, dst: 2}
@@ -161,9 +161,9 @@ func TestCutCable(t *testing.T) {
 	}
 }
 
-// TestHungScheduler: a scheduler that swallows everything ends the call within three deadlines, with
-// an error that names it, whether the caller gives up meanwhile or not; later calls end at once, and
-// the session closes.
+// TestHungScheduler: a scheduler that swallows everything ends the call within three deadlines,
+// with an error that names it, whether the caller gives up meanwhile or not; later calls end at
+// once, and the session closes.
 func TestHungScheduler(t *testing.T) {
 	const deadline = time.Second
 	for _, when := range []string{"the caller waits", "the caller gives up", "gave up before"} {
@@ -201,8 +201,8 @@ func TestHungScheduler(t *testing.T) {
 	}
 }
 
-// TestQuietSchedulerIsAlive: a scheduler that has nothing to say for many patiences, since a round is
-// long, answers when it is asked.
+// TestQuietSchedulerIsAlive: a scheduler that has nothing to say for many patiences, since a round
+// is long, answers when it is asked.
 func TestQuietSchedulerIsAlive(t *testing.T) {
 	cfg := testConfig(mesh.Mesh{Head: 1, Ring: 2})
 	s := open(t, cfg)
@@ -232,8 +232,8 @@ func (b blocker) Run(int, *cpu.Scratch) {
 	<-b.gate
 }
 
-// TestCloseHonoursContext: Close gives up when its context ends, and says what it waits for; nothing
-// is left when that ends.
+// TestCloseHonoursContext: Close gives up when its context ends, and says what it waits for;
+// nothing is left when that ends.
 func TestCloseHonoursContext(t *testing.T) {
 	brief := func() (context.Context, context.CancelFunc) {
 		return context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -60,6 +61,9 @@ type Session[T attn.Float] struct {
 
 // Open checks the plans of all problems, starts the actors and returns when they run.
 func Open[T attn.Float](ctx context.Context, cfg Config) (*Session[T], error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -245,7 +249,11 @@ func (s *Session[T]) run(ctx context.Context, entries []rank.Entry) error {
 	if failed == nil {
 		return nil
 	}
-	return s.recover(failed)
+	err = s.recover(failed)
+	if e := (*Error)(nil); errors.As(err, &e) && e.Kind == Aborted {
+		e.Cause = context.Cause(ctx)
+	}
+	return err
 }
 
 // schedulerPatience is the least time that a scheduler may be silent for: it shares processors with
@@ -268,7 +276,9 @@ func (s *Session[T]) cancel() {
 
 // Close stops the actors in order and frees all memory. It may be called twice.
 func (s *Session[T]) Close(ctx context.Context) error {
-	s.mu.Lock()
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil
@@ -289,6 +299,30 @@ func (s *Session[T]) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return errors.Join(err, fmt.Errorf("kvloom: close: an op of a device has not ended: %w",
 			ctx.Err()))
+	}
+}
+
+// lock waits for the call in flight, as long as ctx allows.
+func (s *Session[T]) lock(ctx context.Context) error {
+	got := make(chan struct{})
+	var gone atomic.Bool
+	go func() {
+		s.mu.Lock()
+		if gone.Swap(true) {
+			s.mu.Unlock()
+			return
+		}
+		close(got)
+	}()
+	select {
+	case <-got:
+		return nil
+	case <-ctx.Done():
+		if gone.Swap(true) {
+			<-got // it came at the same time
+			return nil
+		}
+		return fmt.Errorf("kvloom: close: a call has not ended: %w", ctx.Err())
 	}
 }
 

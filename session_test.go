@@ -75,12 +75,12 @@ func digest(t testing.TB, s *Session[float32]) string {
 // slack is what a busy machine may add to a time in deadlines.
 const slack = 0.5
 
-// failsWithin runs a forward round that must fail, and gives the error; from the time that since
-// gives it takes at most so many deadlines, and slack.
+// failsWithin runs a forward and a backward round that must fail, and gives the error; from the
+// time that since gives it takes at most so many deadlines, and slack.
 func failsWithin(t *testing.T, s *Session[float32], since func() time.Time,
 	deadlines float64) *Error {
 	t.Helper()
-	err := s.Run(t.Context(), Round{Pass: plan.Forward})
+	err := s.Run(t.Context(), forwardBackward...)
 	took := time.Since(since())
 	var e *Error
 	if !errors.As(err, &e) {
@@ -235,8 +235,11 @@ func TestSlowOpsAreLate(t *testing.T) {
 			if e.Kind != Timeout || !errors.Is(e, ErrTimeout) || e.Op == "" {
 				t.Fatalf("slow ops give %v", e)
 			}
-			if !tc.every && e.Rank != 2 {
-				t.Errorf("a slow op of rank 2 gives %v", e)
+			if !tc.every {
+				if e.Rank != 2 {
+					t.Errorf("a slow op of rank 2 gives %v", e)
+				}
+				namesTransfer(t, e, 2)
 			}
 			slow.Store(false)
 			if err := s.Run(t.Context(), forwardBackward...); err != nil {
@@ -335,16 +338,11 @@ func TestNoFalsePeerLost(t *testing.T) {
 	if testing.Short() {
 		runs = 20
 	}
-	stop := make(chan struct{})
-	defer close(stop)
+	var stop atomic.Bool
+	defer stop.Store(true)
 	for range runtime.GOMAXPROCS(0) {
 		go func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !stop.Load() {
 			}
 		}()
 	}

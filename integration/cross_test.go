@@ -50,9 +50,9 @@ func (s shape) reference(seed uint64) kvloom.Outputs[float64] {
 	return ref
 }
 
-// layers are three problems with a mask each, as one session has them: cross-attention to fewer keys
-// that all queries see, to more keys behind a diagonal, and two documents that see themselves only,
-// with queries that see nothing.
+// layers are three problems with a mask each, as one session has them: cross-attention to fewer
+// keys that all queries see, to more keys behind a diagonal, and two documents that see themselves
+// only, with queries that see nothing.
 func layers(heads, kvHeads int) []shape {
 	return []shape{
 		{q: 61, k: 23, heads: heads, kvHeads: kvHeads, dim: 8, vdim: 5, mask: attn.Full(61, 23)},
@@ -95,8 +95,8 @@ func crossings() []crossing {
 	}
 }
 
-// crossRounds is every layer forward, then every layer backward, the last one first; each layer is a
-// state of its own.
+// crossRounds is every layer forward, then every layer backward, the last one first; each layer is
+// a state of its own.
 func crossRounds(layers int) []kvloom.Round {
 	var out []kvloom.Round
 	for i := range layers {
@@ -214,8 +214,8 @@ func crossSimulated(t *testing.T, cfg kvloom.Config, ls []shape,
 }
 
 // bytesWatch is a store that compares, while a round has begun on all ranks and no block of it has
-// been handed over, what ranks hold with what there is: a block that two ranks hold counts twice with
-// the ranks, once with the arena.
+// been handed over, what ranks hold with what there is: a block that two ranks hold counts twice
+// with the ranks, once with the arena.
 type bytesWatch struct {
 	*cpu.Store[float64]
 	t      *testing.T
@@ -246,8 +246,8 @@ func (w *bytesWatch) look(r, round int32) {
 	case w.hops == 0:
 		w.looks++
 		if sum != held {
-			w.t.Errorf("%d ranks have begun round %d, no block has moved: they hold %d bytes, there "+
-				"are %d", w.ranks, round, sum, held)
+			w.t.Errorf("%d ranks have begun round %d, no block has moved: they hold %d bytes, "+
+				"there are %d", w.ranks, round, sum, held)
 		}
 	}
 }
@@ -272,8 +272,8 @@ func (w *bytesWatch) Hop(src, dst, round, sendOp, recvOp int32) (int64, error) {
 	return n, err
 }
 
-// TestRanksBeginApart: when a round begins no block is held by two ranks, whatever the rounds before
-// have handed over by reference.
+// TestRanksBeginApart: when a round begins no block is held by two ranks, whatever the rounds
+// before have handed over by reference.
 func TestRanksBeginApart(t *testing.T) {
 	for _, m := range []mesh.Mesh{{Head: 1, Ring: 4}, {Head: 2, Ring: 2}, {Head: 4, Ring: 1}} {
 		p := problem{mesh: m, tokens: 64, heads: 4, kvHeads: 4, dim: 8}

@@ -43,10 +43,12 @@
 //	R4  In a lane transfers start in rising tick order, and lanes do not block each other; a send
 //	    starts only with the credit of its own receive, named by lane and tick (TestTransfers).
 //	R5  Credits of later rounds and newer epochs are kept, to a limit; words of older epochs or of
-//	    rounds that are over are dropped and counted (TestEarlyCredits, TestOldWordsAreDropped).
+//	    rounds that are over are dropped and counted (TestEarlyCredits, TestOldWordsAreDropped,
+//	    TestOldEpochsWords).
 //	R6  A block whose header disagrees with the program, a credit that no send wants and a round
 //	    that the book does not have are reported with both sides, and nothing is over by them
-//	    (TestHeaders, TestUnplannedCredit, TestUnknownRound).
+//	    (TestHeaders, TestUnplannedCredit, TestUnknownRound). A rank confirms what it holds, wanted
+//	    is what was made for it (TestHoldsAndWants, TestFoldNoticesAll, TestScriptNameKnowsTheSets).
 //	R7  A rank runs rounds up to its grant and no further (TestGrants), also with an empty program
 //	    (TestEmptyProgram).
 //	R8  Aborted and Stopped are said only after device and link are both still (TestAbort,

@@ -34,9 +34,10 @@ func TestEveryWindowIsSound(t *testing.T) {
 	for c := 1; c <= 16; c++ {
 		for i, r := range rings(c) {
 			for _, layout := range []mesh.Layout{mesh.Zigzag, mesh.Contiguous} {
-				h := 1 + i%2
-				m := mesh.Mesh{Head: h, Ring: c, Placement: mesh.Placement(i / 2 % 2)}
-				for _, tokens := range []int{5, 4 * c} {
+				for k := range 8 {
+					h := 1 + k&1
+					m := mesh.Mesh{Head: h, Ring: c, Placement: mesh.Placement(k >> 1 & 1)}
+					tokens := []int{5, 4 * c}[k>>2]
 					mask := attn.Causal(tokens, tokens)
 					if (i+c)%3 == 0 {
 						mask = attn.Full(tokens, tokens)

@@ -155,8 +155,10 @@ func (s *Scheduler) judge() verdict {
 	for range s.members {
 		next := s.members[at].waitsOn
 		if next < 0 || int(next) >= len(s.members) {
-			v.rank = at
-			return v
+			if v.rank = at; at == v.reporter {
+				return v
+			}
+			return s.witness(v)
 		}
 		at = next
 	}
@@ -164,13 +166,15 @@ func (s *Scheduler) judge() verdict {
 	return v
 }
 
-// witness lets a living rank that waited on the culprit say at what: the verdict's op, link and
-// reporter are its own. What the first reporter said may be about a neighbour of a neighbour.
+// witness lets a living rank that waited on the culprit say at what: the verdict's round, op, link
+// and reporter are its own. What the first reporter said may be about a neighbour of a neighbour,
+// or about another round.
 func (s *Scheduler) witness(v verdict) verdict {
 	for i := range s.members {
 		m := &s.members[i]
 		if m.here && !m.lost && m.answered && m.waitsOn == v.rank {
-			v.reporter, v.op, v.lane, v.peer = int32(i), m.op, m.lane, v.rank
+			v.reporter, v.round, v.op = int32(i), m.round, m.op
+			v.lane, v.peer = m.lane, v.rank
 			return v
 		}
 	}

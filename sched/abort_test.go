@@ -9,7 +9,8 @@ import (
 )
 
 // TestVerdict: when an op is late the culprit is the end of the chain of waits that begins at the
-// rank that reported; a ring of waits has none.
+// rank that reported, and round, op and link are those of a rank that waited on it; a ring of waits
+// has no culprit.
 func TestVerdict(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -17,13 +18,20 @@ func TestVerdict(t *testing.T) {
 		reporter int
 		want     string
 	}{
-		{"4 on 3 on 2, which waits on nobody", [5]int{1, 0, -1, 2, 3}, 4, "rank 2; rank 4"},
-		{"the reporter itself waits on nobody", [5]int{1, 2, -1, 2, 3}, 2, "rank 2; rank 2"},
-		{"one step", [5]int{-1, 2, 3, 4, 0}, 4, "rank 0; rank 4"},
-		{"the longest chain", [5]int{1, 2, 3, 4, -1}, 0, "rank 4; rank 0"},
-		{"a ring of all", [5]int{1, 2, 3, 4, 0}, 0, "rank -1; rank 0"},
-		{"a ring that the reporter is not in", [5]int{1, 2, 1, 2, 0}, 4, "rank -1; rank 4"},
-		{"two that wait for each other", [5]int{1, 0, -1, -1, -1}, 0, "rank -1; rank 0"},
+		{"4 on 3 on 2, which waits on nobody", [5]int{1, 0, -1, 2, 3}, 4,
+			"23: timed out, rank 2; rank 3 waited at op 13 on 2/2"},
+		{"the reporter itself waits on nobody", [5]int{1, 2, -1, 2, 3}, 2,
+			"4: timed out, rank 2; rank 2 waited at op 6 on 2/1"},
+		{"one step", [5]int{-1, 2, 3, 4, 0}, 4,
+			"24: timed out, rank 0; rank 4 waited at op 14 on 0/2"},
+		{"the longest chain", [5]int{1, 2, 3, 4, -1}, 0,
+			"23: timed out, rank 4; rank 3 waited at op 13 on 4/2"},
+		{"a ring of all", [5]int{1, 2, 3, 4, 0}, 0,
+			"4: timed out, rank -1; rank 0 waited at op 6 on 2/1"},
+		{"a ring that the reporter is not in", [5]int{1, 2, 1, 2, 0}, 4,
+			"4: timed out, rank -1; rank 4 waited at op 6 on 2/1"},
+		{"two that wait for each other", [5]int{1, 0, -1, -1, -1}, 0,
+			"4: timed out, rank -1; rank 0 waited at op 6 on 2/1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			g := running(t, 5, 4, 3, 9)
@@ -35,8 +43,7 @@ func TestVerdict(t *testing.T) {
 			for r := range 4 {
 				g.says(g.aborted(r, tc.waitsOn[r]))
 			}
-			g.says(g.aborted(4, tc.waitsOn[4]),
-				"owner: failed round 4: timed out, "+tc.want+" waited at op 6 on 2/1")
+			g.says(g.aborted(4, tc.waitsOn[4]), "owner: failed round "+tc.want)
 			g.noAlarm()
 			g.in(sched.Ready)
 		})
@@ -68,12 +75,12 @@ func TestLinkFaultOfTheDead(t *testing.T) {
 	g.says(g.aborted(1, 0))
 	g.says(down(0, 1))
 	g.says(g.aborted(2, -1), "owner: lost 0",
-		"owner: failed round 0: peer lost, rank 0; rank 1 waited at op 11 on 0/2")
+		"owner: failed round 21: peer lost, rank 0; rank 1 waited at op 11 on 0/2")
 }
 
-// TestWitness: the op, the link and the reporter of a verdict on a rank that is gone or silent are
-// those of a living rank that waited on it: the first to report may wait on a neighbour of a
-// neighbour. When nobody waited on it, what was reported stays.
+// TestWitness: the round, the op, the link and the reporter of a verdict on a rank that is gone or
+// silent are those of a living rank that waited on it: the first to report may wait on a neighbour
+// of a neighbour. When nobody waited on it, what was reported stays.
 func TestWitness(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -82,13 +89,13 @@ func TestWitness(t *testing.T) {
 		want    string
 	}{
 		{"the reporter waits far from it", [5]int{1, 2, 3, -1, 0}, 3,
-			"rank 3; rank 2 waited at op 12 on 3/2"},
+			"22: peer lost, rank 3; rank 2 waited at op 12 on 3/2"},
 		{"two waited: the lower one tells", [5]int{3, 3, 0, -1, 0}, 3,
-			"rank 3; rank 0 waited at op 10 on 3/2"},
+			"20: peer lost, rank 3; rank 0 waited at op 10 on 3/2"},
 		{"the reporter waits on it", [5]int{1, 2, -1, 4, 2}, 2,
-			"rank 2; rank 1 waited at op 11 on 2/2"},
+			"21: peer lost, rank 2; rank 1 waited at op 11 on 2/2"},
 		{"nobody waited on it", [5]int{1, 0, -1, 4, 0}, 2,
-			"rank 2; rank 4 waited at op 6 on 0/1"},
+			"4: peer lost, rank 2; rank 4 waited at op 6 on 0/1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			g := running(t, 5, 4, 3, 9)
@@ -99,7 +106,7 @@ func TestWitness(t *testing.T) {
 				}
 			}
 			g.rings(g.now+abortWait, fmt.Sprintf("owner: lost %d", tc.dead),
-				"owner: failed round 4: peer lost, "+tc.want)
+				"owner: failed round "+tc.want)
 		})
 	}
 }
@@ -113,7 +120,7 @@ func TestWitnessLives(t *testing.T) {
 	g.says(hello(0, 2))
 	g.says(g.aborted(1, 0))
 	g.says(g.aborted(2, 3), "owner: lost 3",
-		"owner: failed round 0: peer lost, rank 3; rank 2 waited at op 12 on 3/2")
+		"owner: failed round 22: peer lost, rank 3; rank 2 waited at op 12 on 3/2")
 }
 
 // TestLateWhileProposing: a rank may report while others still confirm.
@@ -155,7 +162,7 @@ func TestLongOp(t *testing.T) {
 		}
 		if flushes {
 			g.says(g.aborted(1, -1),
-				"owner: failed round 2: timed out, rank 1; rank 0 waited at op 6 on 1/1")
+				"owner: failed round 20: timed out, rank 1; rank 0 waited at op 10 on 1/2")
 			g.in(sched.Ready)
 			continue
 		}
@@ -168,7 +175,7 @@ func TestLongOp(t *testing.T) {
 		}
 		g.says(g.of(1, actors.Envelope{Kind: actors.Pong}))
 		g.rings(g.due, "owner: lost 1",
-			"owner: failed round 2: timed out, rank 1; rank 0 waited at op 10 on 1/2")
+			"owner: failed round 20: timed out, rank 1; rank 0 waited at op 10 on 1/2")
 		g.noted("rank 1 did not answer")
 	}
 }
@@ -204,7 +211,7 @@ func TestOldEpoch(t *testing.T) {
 // changes nothing.
 func TestDown(t *testing.T) {
 	gone, lost := "owner: lost 1", "owner: failed round 0: peer lost, rank 1"
-	by := func(r int) string { return fmt.Sprintf("; rank %d waited at op %d on 1/2", r, 10+r) }
+	by0 := "owner: failed round 20: peer lost, rank 1; rank 0 waited at op 10 on 1/2"
 	back := func(g *gang, epoch string) {
 		g.t.Helper()
 		g.in(sched.Forming)
@@ -261,7 +268,7 @@ func TestDown(t *testing.T) {
 		g.says(down(1, 1), "0 2: abort")
 		g.says(down(1, 1))
 		g.says(g.aborted(2, 1))
-		g.says(g.aborted(0, 1), gone, lost+by(0))
+		g.says(g.aborted(0, 1), gone, by0)
 		back(g, " epoch 2")
 	})
 	t.Run("running, the last one alive", func(t *testing.T) {
@@ -306,7 +313,7 @@ func TestDown(t *testing.T) {
 		g.says(down(2, 1))
 		g.says(g.aborted(0, 3))
 		g.says(g.aborted(1, 0), "owner: lost 2", "owner: lost 3",
-			"owner: failed round 0: peer lost, rank 3; rank 0 waited at op 10 on 3/2")
+			"owner: failed round 20: peer lost, rank 3; rank 0 waited at op 10 on 3/2")
 		g.says(hello(3, 2))
 		g.in(sched.Forming)
 		g.says(hello(2, 2))
@@ -373,7 +380,7 @@ func TestCancel(t *testing.T) {
 		g.says(cancel)
 		g.says(g.aborted(0, 1))
 		g.says(g.aborted(1, -1),
-			"owner: failed round 2: timed out, rank 1; rank 0 waited at op 6 on 1/1")
+			"owner: failed round 20: timed out, rank 1; rank 0 waited at op 10 on 1/2")
 	})
 	t.Run("closing", func(t *testing.T) {
 		g := formed(t, 1, 4)
@@ -391,7 +398,7 @@ func TestSubmitWhileAborting(t *testing.T) {
 	g.says(submit(0, 2))
 	g.says(g.aborted(0, 1))
 	g.says(g.aborted(1, -1),
-		"owner: failed round 0: timed out, rank 1; rank 0 waited at op 6 on 1/1",
+		"owner: failed round 20: timed out, rank 1; rank 0 waited at op 10 on 1/2",
 		"0 1: propose 0:2 2 epoch 2")
 	g.in(sched.Proposing)
 
@@ -400,7 +407,7 @@ func TestSubmitWhileAborting(t *testing.T) {
 	g.says(submit(0, 2))
 	g.now = 10
 	g.says(g.aborted(0, 1), "owner: lost 1",
-		"owner: failed round 0: peer lost, rank 1; rank 0 waited at op 10 on 1/2")
+		"owner: failed round 20: peer lost, rank 1; rank 0 waited at op 10 on 1/2")
 	g.alarm(10 + deadline)
 	g.says(hello(1, 2), "0 1: propose 0:2 2 epoch 2")
 }

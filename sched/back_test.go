@@ -16,7 +16,7 @@ func TestBackWhileAborting(t *testing.T) {
 		g.says(g.aborted(0, 1))
 		g.says(hello(1, 2))
 		g.says(g.aborted(2, 1),
-			"owner: failed round 0: peer lost, rank 1; rank 0 waited at op 10 on 1/2")
+			"owner: failed round 20: peer lost, rank 1; rank 0 waited at op 10 on 1/2")
 		g.in(sched.Ready)
 		g.says(submit(0, 1), "0 1 2: propose 0:1 1 epoch 2")
 	})
@@ -27,7 +27,7 @@ func TestBackWhileAborting(t *testing.T) {
 		g.says(down(1, 1))
 		g.says(g.aborted(0, 2))
 		g.says(g.aborted(2, 1),
-			"owner: failed round 0: peer lost, rank 1; rank 2 waited at op 12 on 1/2")
+			"owner: failed round 22: peer lost, rank 1; rank 2 waited at op 12 on 1/2")
 		g.in(sched.Ready)
 	})
 }
@@ -47,7 +47,7 @@ func TestBackWhileBusy(t *testing.T) {
 		g.says(down(1, 1))
 		g.says(g.aborted(0, 1))
 		g.says(g.aborted(2, 1),
-			"owner: failed round 0: peer lost, rank 1; rank 0 waited at op 10 on 1/2")
+			"owner: failed round 20: peer lost, rank 1; rank 0 waited at op 10 on 1/2")
 		g.in(sched.Ready)
 	}
 }

@@ -21,7 +21,8 @@
 // incarnation's Hello), is silent (no Confirm, no Pong, no Aborted), holds another plan, or the
 // owner cancels. The culprit is the scheduler's verdict: a rank that is gone or does not answer the
 // abort; else, for a late op, the end of the chain of waits that begins at the reporter; else the
-// reporter. A ring of waits has no culprit.
+// reporter. A ring of waits has no culprit, nor has a link that fails between two that live. What
+// was waited for is told by a living rank that waited on who is gone.
 //
 // # Duties of the caller
 //
@@ -40,7 +41,8 @@
 //	    (TestNoConfirm), progress (TestSignOfLife), an answer to an abort (TestSilentInAbort).
 //	S4  Failed comes once for an abort, after every rank has answered it or is dead; then the epoch
 //	    rises (TestDown, TestSilentInAbort, TestCancel).
-//	S5  The verdict is as above (TestVerdict, TestFaultSeen).
+//	S5  The verdict is as above (TestVerdict, TestFaultSeen, TestLinkFaultOfTheDead, TestWitness,
+//	    TestWitnessLives).
 //	S6  Words of older epochs, of older incarnations and of strangers change nothing (TestOldEpoch,
 //	    TestStalePong, TestStaleIncarnation, TestStrangers).
 //	S7  A rank that is gone is no member until a newer incarnation says Hello, and then of the next
@@ -49,7 +51,7 @@
 //	    (TestSubmitWhileRunning, TestSubmitWhileAborting); those that wait are given up with the
 //	    rounds at hand when these fail.
 //	S9  Close stops every rank, in any phase; Closed is the last word (TestClose, TestCloseTwice,
-//	    TestBackWhileClosing).
+//	    TestBackWhileClosing). Until then the owner's ping is answered (TestOwnerAsks).
 //
 // # Concurrency
 //

@@ -213,10 +213,11 @@ func (g *gang) late(r int, f actors.Fault, op, peer, lane, round int32) actors.E
 		Kind: actors.Late, Fault: f, Op: op, Peer: peer, Lane: lane, Round: round})
 }
 
-// aborted is a rank's answer to an abort: it waited at op 10+r on a peer over lane 2, or, with
-// peer -1, at an op of its own.
+// aborted is a rank's answer to an abort: in round 20+r it waited at op 10+r on a peer over lane 2,
+// or, with peer -1, at an op of its own.
 func (g *gang) aborted(r, peer int) actors.Envelope {
-	e := actors.Envelope{Kind: actors.Aborted, Op: int32(10 + r), Peer: int32(peer), Lane: 2}
+	e := actors.Envelope{
+		Kind: actors.Aborted, Round: int32(20 + r), Op: int32(10 + r), Peer: int32(peer), Lane: 2}
 	if peer < 0 {
 		e.Lane = -1
 	}

@@ -48,7 +48,6 @@ type fleet struct {
 	known  []uint64          // by rank: the incarnation that the scheduler has heard of
 	host   []actors.Envelope // Down, in order
 	owner  []actors.Envelope // to the scheduler
-	heard  []actors.Envelope // by the owner, not yet looked at
 	asked  bool
 	from   int32
 	to     int32

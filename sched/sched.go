@@ -55,6 +55,7 @@ type member struct {
 	waitsOn     int32        // after an abort: the peer it waited on, -1 none
 	op          int32
 	lane        int32
+	round       int32
 }
 
 // Scheduler orchestrates the rounds of a gang of ranks. It is a pure machine.
@@ -148,6 +149,7 @@ func (s *Scheduler) answer(now actors.Time, in actors.Envelope, out *actors.Outb
 			lane: in.Lane, round: in.Round}, out)
 	case in.Kind == actors.Aborted && s.phase == Aborting:
 		m.answered, m.waitsOn, m.op, m.lane = true, in.Peer, in.Op, in.Lane
+		m.round = in.Round
 		if in.Op < 0 {
 			m.waitsOn = -1
 		}

@@ -28,7 +28,8 @@
 //
 // The checker knows programs, neither workers nor devices: an op may start to touch its slots only
 // when every earlier op of the program that conflicts on one of them is over, and a complete round
-// has attended as many pairs as the mask allows.
+// has attended as many pairs as the mask allows. It can fail, and poison too
+// (TestCheckerSeesDependencies, TestCheckerCountsPairs, TestPoisonShowsLateReaders).
 //
 // # Duties of the caller
 //

@@ -352,9 +352,11 @@ func TestLongOp(t *testing.T) {
 			cfg.Costs = stumble{cfg.Costs.(costs)}
 			w := sim.New(cfg)
 			for k := range int32(8) {
-				if f, _ := fails(t, w, 1); f.Rank != k || f.Fault != actors.TimedOut {
+				f, _ := fails(t, w, 1)
+				if f.Rank != k || f.Fault != actors.TimedOut {
 					t.Fatalf("seed %d: the device of rank %d is slow: %v", seed, k, f)
 				}
+				named(t, b, f)
 				runs(t, w, 1)
 			}
 		}
@@ -406,6 +408,7 @@ func TestBlame(t *testing.T) {
 			if f.Rank != slow || f.Fault != actors.TimedOut {
 				t.Errorf("%s: device %d hangs in round 1, the verdict is: %v", name(s), slow, f)
 			}
+			named(t, b, f)
 			if took, limit := res.End-at, cfg.Deadline*9/4+20*step; took > limit {
 				t.Errorf("%s: the run ends %d steps after the device hangs, the limit is %d",
 					name(s), took/step, limit/step)

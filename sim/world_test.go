@@ -18,12 +18,12 @@ const step = actors.Time(1_000_000)
 
 // costs are in units of a step; a KV or dKV hop takes kv or dkv, an exchange piece piece.
 type costs struct {
-	book                  *rank.Rounds
-	ranks                 int
-	kv, dkv, piece        float64
-	attend, acc, mail     float64
-	latency               float64
-	port, oneLink, serial bool // one port a rank; kv and dkv share a link
+	book              *rank.Rounds
+	ranks             int
+	kv, dkv, piece    float64
+	attend, acc, mail float64
+	latency           float64
+	port, oneLink     bool // one port a rank; kv and dkv share a link
 }
 
 func (c costs) Op(r, round, op int32) actors.Time {

@@ -7,6 +7,7 @@
 //	  dst: Post  -------------------------------------> Posts.Add      the slot is free: a credit
 //	  src: Credit <------------------------------------
 //	  src: Put   ------> header stamped, block -------> Posts.Take     src, lane, tick, round, epoch
+//	                                                    Header.Check   posted and come, all fields
 //	                                                    slot written
 //	                                                    header to dst: Header.Check on the rank
 //	  src: Sent  <-------------------------------------                dst: Arrived
@@ -20,7 +21,8 @@
 // # Duties of the caller
 //
 // A link calls Add when a receive starts and Take once for each block that comes, and Flush before
-// it says Flushed. Both ends derive their Header from their own program; who receives compares. A
+// it says Flushed. Both ends derive their Header from their own program; the link and
+// who receives compare. A
 // Meter is used where blocks move, once a block; Hops of one source rank are not concurrent, and
 // Sent is read when the links are still. classOf gives an index from 0 to classes-1.
 //

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kvloom/kvloom/ringbus"
 	"github.com/spf13/pflag"
 )
 
@@ -149,7 +150,7 @@ func (f *attendFlags) choices() []choice {
 		{"placement", f.placement, []string{"head-first", "context-first"}, nil},
 		{"layout", f.layout, []string{"zigzag", "contiguous"},
 			[]string{"doc-zigzag", "striped", "striped:", "balanced", "whole-doc", "auto"}},
-		{"scheme", f.scheme, []string{"ring"}, []string{"allgather", "halo", "passq", "auto"}},
+		{"scheme", f.scheme, ringbus.Names(), []string{"allgather", "halo", "passq", "auto"}},
 		{"lanes", f.lanes, []string{"1", "2"}, nil},
 		{"rotate", f.rotate, []string{"kv"}, []string{"q", "auto"}},
 		{"dkv-window", f.dkvWindow, []string{"fold", "local"}, nil},

@@ -138,8 +138,8 @@ func flagsOnly(cmd *cobra.Command, args []string) error {
 }
 
 // scheme is the ring in words.
-func (r *planRequest) scheme() string {
-	s := "ring"
+func (r *planRequest) schemeWords() string {
+	s := r.scheme
 	if r.inner() < r.mesh.Ring {
 		s = fmt.Sprintf("double ring of inner window %d, dkv %v", r.inner(), r.ring.DKV)
 	}
@@ -154,7 +154,7 @@ func (r *planRequest) heading(hash string) string {
 	return fmt.Sprintf("%d tokens, %d query heads, %d KV heads, dim %d, %s, %s mask\n"+
 		"mesh %dx%d %s, %s layout, %s; plan %.12s\n\n",
 		r.tokens, r.heads, r.kvHeads, r.dim, r.dtype, r.mask,
-		r.mesh.Head, r.mesh.Ring, r.mesh.Placement, r.layout, r.scheme(), hash)
+		r.mesh.Head, r.mesh.Ring, r.mesh.Placement, r.layout, r.schemeWords(), hash)
 }
 
 // savePlan writes the plan's text where --out says, if it does.

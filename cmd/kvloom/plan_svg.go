@@ -50,7 +50,7 @@ func (g *grid) svg(r *planRequest) string {
 		`viewBox="0 0 %d %d" font-family="sans-serif" font-size="%d">`+"\n", w, h, w, h, svgFont)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", w, h)
 	svgText(&b, 12, 24, "start", 16, "#111111", fmt.Sprintf("%d tokens on %dx%d ranks, %s",
-		r.tokens, r.mesh.Head, r.mesh.Ring, r.scheme()))
+		r.tokens, r.mesh.Head, r.mesh.Ring, r.schemeWords()))
 	svgText(&b, 12, 44, "start", svgFont, "#555555", fmt.Sprintf("%s mask, %s layout, %s; the "+
 		"number in a cell is the ring step", r.mask, r.layout, r.mesh.Placement))
 	g.svgAxes(&b, side)

@@ -102,7 +102,7 @@ func newReport(r *request) *report {
 	x := &report{
 		Mesh: &meshJSON{Head: r.mesh.Head, Ring: r.mesh.Ring, Inner: r.inner(),
 			Placement: r.mesh.Placement.String()},
-		Scheme: "ring", Layout: r.layout.String(), Mask: r.mask,
+		Scheme: r.scheme, Layout: r.layout.String(), Mask: r.mask,
 		Tokens: r.tokens, Heads: r.heads, KVHeads: r.kvHeads, Dim: r.dim,
 		DType: r.dtype.String(), Scale: ref(r.scale), Rounds: r.rounds, Kernels: "portable",
 	}

@@ -36,6 +36,7 @@ type request struct {
 	seed                        uint64
 	mask                        string
 	mesh                        mesh.Mesh
+	scheme                      string
 	ring                        ringbus.Ring
 	layout                      mesh.Layout
 	inPath, outPath             string
@@ -143,6 +144,7 @@ func (r *request) readMesh(f *attendFlags) (err error) {
 
 // readInner reads how the ring goes: its inner window, lanes and the way of dk, dv.
 func (r *request) readInner(f *attendFlags) error {
+	r.scheme = f.scheme
 	if f.lanes == "2" {
 		r.ring.Lanes = 2
 	}
@@ -298,8 +300,12 @@ func (r *request) attnMask() attn.Mask {
 
 // config is the session that the request needs, without what listens to it.
 func (r *request) config() kvloom.Config {
+	axis, err := ringbus.Make(r.scheme, r.ring)
+	if err != nil {
+		panic(err) // the flag's words are the schemes' names
+	}
 	return kvloom.Config{
-		Mesh: r.mesh, Layout: r.layout, Ring: r.ring, Deadline: r.deadline,
+		Mesh: r.mesh, Layout: r.layout, Ring: axis, Deadline: r.deadline,
 		Problems: []kvloom.Problem{{
 			Tokens: r.tokens, Heads: r.heads, KVHeads: r.kvHeads, Dim: r.dim, Scale: r.scale,
 			Mask: r.attnMask(), ElemBytes: r.dtype.Bytes(), AccBytes: r.dtype.AccBytes(),

@@ -56,9 +56,11 @@ func train(w io.Writer, m mesh.Mesh, crashAt int) (losses []float64, err error) 
 			if err := g.session.Close(ctx); err != nil {
 				return nil, err
 			}
-			if g, err = open(ctx, m); err != nil {
+			next, err := open(ctx, m)
+			if err != nil {
 				return nil, err
 			}
+			g = next
 			step-- // its weights are as they were: do it again
 			continue
 		}

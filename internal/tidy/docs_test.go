@@ -184,9 +184,10 @@ func checkLinks(files []file) []string {
 		}
 		for n, line := range numbered(f) {
 			for _, m := range link.FindAllStringSubmatch(line, -1) {
-				if to := m[1]; !strings.Contains(to, "://") && !there[path.Join(path.Dir(f.path), to)] {
-					out = append(out, fmt.Sprintf("%s:%d links to %s, which is not there", f.path, n,
-						to))
+				to := m[1]
+				if !strings.Contains(to, "://") && !there[path.Join(path.Dir(f.path), to)] {
+					out = append(out, fmt.Sprintf("%s:%d links to %s, which is not there", f.path,
+						n, to))
 				}
 			}
 		}
@@ -274,7 +275,8 @@ func TestInvariantsAreListed(t *testing.T) {
 
 func TestDocumentChecksCanFail(t *testing.T) {
 	sources := parseAll(t, fake(map[string]string{
-		"a/a_test.go": "package a\nfunc TestGood() {}\nfunc BenchmarkGood() {}\nfunc Example() {}\n",
+		"a/a_test.go": "package a\nfunc TestGood() {}\nfunc BenchmarkGood() {}\n" +
+			"func Example() {}\n",
 		"b/b_test.go": "package b\nfunc TestOther() {}\nfunc FuzzOther() {}\nfunc helper() {}\n",
 		"b/b.go":      "package b\nfunc TestNot() {}\n",
 	}))
@@ -282,9 +284,10 @@ func TestDocumentChecksCanFail(t *testing.T) {
 	docs := func(text string) []file {
 		return []file{{"d.md", []byte(text)}, {"a/x.go", []byte("// TestGone\n")}}
 	}
-	wantFindings(t, checkNamedTests(docs("TestGood, BenchmarkGood, FuzzOther, Test, Testing\n"), tests))
-	wantFindings(t, checkNamedTests(docs("x\n(TestNot) TestGone\n"), tests), "d.md:2 names TestNot",
-		"d.md:2 names TestGone")
+	wantFindings(t, checkNamedTests(docs("TestGood, BenchmarkGood, FuzzOther, Test, Testing\n"),
+		tests))
+	wantFindings(t, checkNamedTests(docs("x\n(TestNot) TestGone\n"), tests),
+		"d.md:2 names TestNot", "d.md:2 names TestGone")
 
 	for _, c := range []struct{ text, want string }{
 		{"`go test ./a -run Good -v`", ""},
@@ -309,20 +312,23 @@ func TestDocumentChecksCanFail(t *testing.T) {
 }
 
 func TestInvariantCheckCanFail(t *testing.T) {
-	const doc = "// Package a is one.\n//\n// # Invariants\n//\n//\tA1  One.\n//\tA2  Two (TestX).\n" +
-		"//\n// # Concurrency\n//\n//\tA3  None.\npackage a\n"
+	const doc = "// Package a is one.\n//\n// # Invariants\n//\n//\tA1  One.\n" +
+		"//\tA2  Two (TestX).\n//\n// # Concurrency\n//\n//\tA3  None.\npackage a\n"
 	sources := parseAll(t, fake(map[string]string{
-		"a/doc.go": doc, "b/doc.go": "// Package b is two.\n//\n// Invariants:\n//  1. One.\npackage b\n",
+		"a/doc.go": doc,
+		"b/doc.go": "// Package b is two.\n//\n// Invariants:\n//  1. One.\npackage b\n",
 		"c/doc.go": "// Package c is three.\npackage c\n",
 	}))
 	check := func(text string, want ...string) {
 		t.Helper()
 		wantFindings(t, checkInvariants(file{invariantsPage, []byte(text)}, sources), want...)
 	}
-	const a, b = "## a\n| A1 | x | `TestX` |\n| A2 | y | `TestX` |\n", "## b\n| 1 | x | `TestX` |\n"
+	const a = "## a\n| A1 | x | `TestX` |\n| A2 | y | `TestX` |\n"
+	const b = "## b\n| 1 | x | `TestX` |\n"
 	check(a + b)
 	check(a, "section b, has rows []; b/doc.go lists [1]")
 	check(a+b+"## d\n| 1 | x | `TestX` |\n", "rows for d")
 	check(a+"## b\n| 1 | x |  - |\n", "1 of b has neither")
-	check(strings.Replace(a, "A2", "A3", 1)+b, "section a, has rows [A1 A3]; a/doc.go lists [A1 A2]")
+	check(strings.Replace(a, "A2", "A3", 1)+b,
+		"section a, has rows [A1 A3]; a/doc.go lists [A1 A2]")
 }

@@ -25,9 +25,12 @@
 //
 //  1. Each envelope to a rank comes from that rank's own link: Credit, Sent, Arrived, Broken,
 //     Flushed.
-//  2. A block moves only into a posted receive of the same peer, lane, tick, round and epoch, once.
-//     Anything else is dropped and counted.
-//  3. Arrived carries the sender's header unchanged; the net reads of it what it needs to match.
+//  2. A block moves only into a posted receive of the same peer, lane, tick, round and epoch, once
+//     (TestPutNeedsItsOwnPost), and only when both ends have the same header of it; else both ends
+//     hear of a corrupt block and a note prints both (TestHeadersAreCompared). A put of the epoch
+//     at hand without a receive is a corrupt block to its sender; what an abort leaves is dropped
+//     and counted (TestStragglersAreNoFault).
+//  3. Arrived carries the sender's header unchanged.
 //  4. Blocks of one way move in the order in which they were put. Hops of one source rank are never
 //     concurrent, so transport.Meter may wrap the mover.
 //  5. After Flushed{E} no hop of an epoch up to E touches the rank's slots, as source or as
