@@ -40,8 +40,8 @@ type Config struct {
 	Ring     plan.RingAxis
 	Problems []Problem // that Run names by index; more can come with Session.Attention
 	// Deadline is how long a rank may wait without progress before the round is aborted. The call
-	// ends at most a quarter of it later when a rank is silent, and at most a whole one later when
-	// ranks answer but an op of a device does not end. 0 is DefaultDeadline.
+	// ends at most a quarter of it later when a rank is silent, and at most two and a quarter later
+	// when all answer but an op of a device does not end: a long op may yet. 0 is DefaultDeadline.
 	Deadline time.Duration
 	// Window is how many rounds a rank may be ahead of the slowest; 0 is DefaultWindow.
 	Window int
@@ -103,7 +103,8 @@ func (c *Config) Plan(i int) (*plan.Plan, error) {
 		return nil, fmt.Errorf("kvloom: problem %d of %d does not exist", i, len(c.Problems))
 	}
 	if c.Problems[i].Mask == nil {
-		return nil, fmt.Errorf("kvloom: problem %d has no mask: give one, such as attn.Causal(%d, %d) "+
+		return nil, fmt.Errorf("kvloom: problem %d has no mask: give one, such as "+
+			"attn.Causal(%d, %d) "+
 			"or attn.Full; the empty mask attn.Mask{} allows nothing", i, c.Problems[i].Tokens,
 			c.Problems[i].Tokens)
 	}

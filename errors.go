@@ -12,8 +12,8 @@ import (
 type Error struct {
 	Kind  Kind
 	Rank  int    // the culprit by the scheduler's verdict; -1 when no rank is to blame
-	Link  string // such as 2->3, when the reporter waited on a transfer
-	Op    string // the op that the reporter waited at, as plan text
+	Link  string // such as 2->3, where a rank waited on the culprit; empty when none did
+	Op    string // the op at which it waited, as plan text; empty when none did
 	Round int
 	Notes []string // what the actors had to say, one line each
 	Cause error    // of an aborted call: why its context ended

@@ -28,8 +28,9 @@ func parse(t *testing.T, line string) (*request, error) {
 
 func TestRequests(t *testing.T) {
 	usual := request{
-		tokens: 2048, heads: 8, kvHeads: 8, dim: 64, scale: 0.125, seed: 1, mask: "causal", scheme: "ring",
-		mesh: mesh.Mesh{Head: 1, Ring: 1}, rounds: 1,
+		tokens: 2048, heads: 8, kvHeads: 8, dim: 64, scale: 0.125, seed: 1, mask: "causal",
+		scheme: "ring",
+		mesh:   mesh.Mesh{Head: 1, Ring: 1}, rounds: 1,
 	}
 	with := func(change func(*request)) request {
 		r := usual
