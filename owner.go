@@ -52,7 +52,8 @@ func (o *owner) handle(e actors.Envelope) {
 	case actors.Complete:
 		o.done = max(o.done, e.Round)
 	case actors.Failed:
-		o.failed = &e
+		failed := e // a copy, so that only a failure costs an allocation
+		o.failed = &failed
 	case actors.Lost:
 		o.lost[int(e.Peer)] = true
 	case actors.RoundDone:
