@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"github.com/kvloom/kvloom/actors"
 	"github.com/kvloom/kvloom/attn"
@@ -17,24 +18,68 @@ type Attention[T attn.Float] struct {
 	session *Session[T]
 	plan    *plan.Plan
 	problem int
+	closed  bool
 }
 
-// Attention builds, verifies and readies the plan of a problem. Errors name what is wrong and what
-// would work.
+// Attention builds, verifies and readies the plan of a problem, or takes it as it was prepared or
+// used before. Errors name what is wrong and what would work. Close gives it up, where layers come
+// and go, as with packed documents that change in each batch.
 func (s *Session[T]) Attention(p Problem) (*Attention[T], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, ErrClosed
 	}
-	s.cfg.Problems = append(s.cfg.Problems, p)
-	n := len(s.cfg.Problems) - 1
-	if err := s.compile(context.Background(), n); err != nil {
-		s.cfg.Problems = s.cfg.Problems[:n]
+	n := s.place()
+	s.cfg.Problems[n] = p
+	l, err := s.compile(context.Background(), n)
+	if err != nil {
+		s.cfg.Problems[n] = Problem{}
 		return nil, err
 	}
+	s.layers[n] = l
 	s.growMail()
-	return &Attention[T]{session: s, plan: s.plans[n], problem: n}, nil
+	return &Attention[T]{session: s, plan: l.plan, problem: n}, nil
+}
+
+// place is the number of a problem that is not in use.
+func (s *Session[T]) place() int {
+	for n, l := range s.layers {
+		if l == nil {
+			return n
+		}
+	}
+	s.cfg.Problems = append(s.cfg.Problems, Problem{})
+	s.layers = append(s.layers, nil)
+	return len(s.layers) - 1
+}
+
+// Prepare begins to build the plan of a problem in the background, while rounds run, and returns at
+// once: a later Attention of an equal problem finds it there, or gets what was wrong with it. At
+// most MaxAhead plans may wait so.
+func (s *Session[T]) Prepare(p Problem) error {
+	p.widths(int(unsafe.Sizeof(T(0))))
+	one := Config{Mesh: s.cfg.Mesh, Layout: s.cfg.Layout, Options: s.cfg.Options,
+		Ring: s.cfg.Ring, Problems: []Problem{p}}
+	spec, err := one.checked(0)
+	if err != nil {
+		return err
+	}
+	if err := s.canHold(&spec.Shape); err != nil {
+		return fmt.Errorf("kvloom: %w", err)
+	}
+	return s.cache.prepare(spec)
+}
+
+// Close gives up the layer's plan. Its states must have been released, and no round of it may run.
+func (a *Attention[T]) Close() {
+	s := a.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !a.closed {
+		a.closed = true
+		s.layers[a.problem], s.cfg.Problems[a.problem] = nil, Problem{}
+	}
 }
 
 // growMail gives every rank's mailbox room for the plans at hand.

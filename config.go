@@ -22,19 +22,31 @@ const (
 // Problem is one attention layer's shape: queries [Tokens, Heads, Dim], keys [KeyTokens, KVHeads,
 // Dim], values [KeyTokens, KVHeads, VDim].
 type Problem struct {
-	Tokens, KeyTokens   int // KeyTokens 0: as Tokens
-	Heads, KVHeads      int
-	Dim, VDim           int       // VDim 0: as Dim
-	Scale               float64   // of q.k, usually 1/sqrt(Dim); 0 weighs all keys alike
-	Mask                attn.Mask // such as attn.Causal(Tokens, KeyTokens)
+	Tokens, KeyTokens int // KeyTokens 0: as Tokens
+	Heads, KVHeads    int
+	Dim, VDim         int       // VDim 0: as Dim
+	Scale             float64   // of q.k, usually 1/sqrt(Dim); 0 weighs all keys alike
+	Mask              attn.Mask // such as attn.Causal(Tokens, KeyTokens)
+	// ElemBytes is the width of q, k, v, dO and out on devices and links, AccBytes that of sums; 0
+	// are those of the session's type. 2 in a session of float32 is bf16: values are rounded to it
+	// on the way in, results at the end, and everything between is summed in float32.
 	ElemBytes, AccBytes int
+	SoftCap             float64 // of logits: cap * tanh(logit / cap); 0 is none
+	Sink                bool    // a logit a head joins each row's sum: see Session.SetSink
+	// Layout and Ring are Config's if nil, as are Options. KeyLayout deals keys that are a sequence
+	// of their own; nil is Layout.
+	Layout, KeyLayout mesh.Layout
+	Ring              plan.RingAxis
+	Options           *plan.Options
 }
 
 // Config is a gang of ranks and what they will attend.
 type Config struct {
 	Mesh    mesh.Mesh
-	Layout  mesh.Layout
+	Layout  mesh.Layout // nil is mesh.Zigzag
 	Options plan.Options
+	// Plans is how many plans are kept for problems that come again; 0 is DefaultPlans.
+	Plans int
 	// Ring is the scheme of the ring axis: ringbus.Ring (inner window, way of dKV, lanes), or any
 	// other; nil is the plain ring.
 	Ring     plan.RingAxis
@@ -77,15 +89,25 @@ func (c *Config) spec(i int) plan.Spec {
 	if p.VDim == 0 {
 		p.VDim = p.Dim
 	}
-	return plan.Spec{
+	spec := plan.Spec{
 		Shape: plan.Shape{
 			QTokens: p.Tokens, KTokens: p.KeyTokens, QHeads: p.Heads, KHeads: p.KVHeads,
 			Dim: p.Dim, VDim: p.VDim, ElemBytes: p.ElemBytes, AccBytes: p.AccBytes,
-			Scale: p.Scale, Mask: p.Mask,
+			Scale: p.Scale, Mask: p.Mask, SoftCap: p.SoftCap, Sink: p.Sink,
 		},
-		Mesh: c.Mesh, Layout: c.Layout, Options: c.Options,
+		Mesh: c.Mesh, Layout: c.Layout, KeyLayout: p.KeyLayout, Options: c.Options,
 		Ring: c.axis(), Heads: headshuffle.AllToAll{},
 	}
+	if p.Layout != nil {
+		spec.Layout = p.Layout
+	}
+	if p.Ring != nil {
+		spec.Ring = p.Ring
+	}
+	if p.Options != nil {
+		spec.Options = *p.Options
+	}
+	return spec
 }
 
 // axis is the scheme of the ring axis.
@@ -99,16 +121,25 @@ func (c *Config) axis() plan.RingAxis {
 // Plan builds and checks the plan of problem i, without starting anything. Errors name what is
 // wrong and what would work.
 func (c *Config) Plan(i int) (*plan.Plan, error) {
+	spec, err := c.checked(i)
+	if err != nil {
+		return nil, err
+	}
+	return plan.New(spec)
+}
+
+// checked is the spec of problem i, which must exist and have a mask.
+func (c *Config) checked(i int) (plan.Spec, error) {
 	if i < 0 || i >= len(c.Problems) {
-		return nil, fmt.Errorf("kvloom: problem %d of %d does not exist", i, len(c.Problems))
+		return plan.Spec{}, fmt.Errorf("kvloom: problem %d of %d does not exist", i,
+			len(c.Problems))
 	}
 	if c.Problems[i].Mask == nil {
-		return nil, fmt.Errorf("kvloom: problem %d has no mask: give one, such as "+
-			"attn.Causal(%d, %d) "+
-			"or attn.Full; the empty mask attn.Mask{} allows nothing", i, c.Problems[i].Tokens,
-			c.Problems[i].Tokens)
+		return plan.Spec{}, fmt.Errorf("kvloom: problem %d has no mask: give one, such as "+
+			"attn.Causal(%d, %d) or attn.Full; the empty mask attn.Mask{} allows nothing", i,
+			c.Problems[i].Tokens, c.Problems[i].Tokens)
 	}
-	return plan.New(c.spec(i))
+	return c.spec(i), nil
 }
 
 // MaxOps is the most ops of plans that one process holds for its ranks, some 5 GB.
@@ -126,6 +157,9 @@ func (c Config) withDefaults() Config {
 	if c.Window == 0 {
 		c.Window = DefaultWindow
 	}
+	if c.Plans == 0 {
+		c.Plans = DefaultPlans
+	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
@@ -142,6 +176,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("kvloom: mesh %dx%d has about %d ops for its %d ranks, the limit of one "+
 			"process is %d: use a shorter ring or fewer ranks", c.Mesh.Head, c.Mesh.Ring, c.ops(),
 			c.Mesh.Ranks(), MaxOps)
+	case c.Plans < 1 || c.Plans > math.MaxInt16:
+		return fmt.Errorf("kvloom: %d plans to keep: use 1 to %d", c.Plans, math.MaxInt16)
 	case c.Deadline < time.Millisecond:
 		return fmt.Errorf("kvloom: deadline %v is below the limit of 1ms", c.Deadline)
 	case c.Window < 1 || c.Window > math.MaxInt16:

@@ -24,7 +24,7 @@ func (s *Session[T]) Links() map[string]int {
 func (s *Session[T]) Figures(problem, r int) Figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.plans[problem].Header()
+	h := s.layers[problem].plan.Header()
 	f := Figures{Tokens: h.Sets[h.HomeQ[r]].Len()}
 	if s.closed {
 		return f

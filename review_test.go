@@ -46,13 +46,13 @@ func TestOtherProgramIsNamed(t *testing.T) {
 	var ops atomic.Int64
 	cfg.Pace = &Pace{Op: func(_, _, _ int32) time.Duration { ops.Add(1); return 0 }}
 	s := open(t, cfg)
-	mine := s.ready[0].Scripts[plan.Forward]
+	mine := s.layers[0].ready.Scripts[plan.Forward]
 	own := mine[culprit]
 	for what, script := range map[string]*rank.Script{
-		"another mask's":   s.ready[1].Scripts[plan.Forward][culprit],
-		"another layout's": other.ready[0].Scripts[plan.Forward][culprit],
+		"another mask's":   s.layers[1].ready.Scripts[plan.Forward][culprit],
+		"another layout's": other.layers[0].ready.Scripts[plan.Forward][culprit],
 		"another rank's":   mine[2],
-		"another pass's":   s.ready[0].Scripts[plan.Backward][culprit],
+		"another pass's":   s.layers[0].ready.Scripts[plan.Backward][culprit],
 	} {
 		before := ops.Load()
 		mine[culprit] = script

@@ -38,8 +38,8 @@ type Round struct {
 type Session[T attn.Float] struct {
 	cfg     Config
 	id      uint32 // names this session in block headers
-	plans   []*plan.Plan
-	ready   []*rank.Compiled
+	cache   *planCache
+	layers  []*layer         // by problem; nil where an Attention was closed
 	extra   []*rank.Compiled // collectives
 	sums    map[collect.Spec]*collective
 	book    *book
@@ -70,11 +70,13 @@ func Open[T attn.Float](ctx context.Context, cfg Config) (*Session[T], error) {
 	}
 	cfg.Problems = slices.Clone(cfg.Problems)
 	s := &Session[T]{cfg: cfg, id: rand.Uint32(), book: &book{}, owner: newOwner(cfg.Mesh.Ranks(),
-		cfg.Progress)}
+		cfg.Progress), cache: newPlanCache(cfg.Plans)}
 	for i := range cfg.Problems {
-		if err := s.compile(ctx, i); err != nil {
-			return nil, err
+		l, err := s.compile(ctx, i)
+		if err != nil {
+			return nil, errors.Join(err, s.Close(ctx))
 		}
+		s.layers = append(s.layers, l)
 	}
 	if err := s.start(); err != nil {
 		return nil, errors.Join(err, s.Close(ctx))
@@ -82,24 +84,45 @@ func Open[T attn.Float](ctx context.Context, cfg Config) (*Session[T], error) {
 	return s, nil
 }
 
-// compile builds, verifies and readies the plan of a problem. Widths left out are those of T.
-func (s *Session[T]) compile(ctx context.Context, i int) error {
-	p0 := &s.cfg.Problems[i]
-	if p0.ElemBytes == 0 {
-		p0.ElemBytes = int(unsafe.Sizeof(T(0)))
-	}
-	if p0.AccBytes == 0 {
-		p0.AccBytes = p0.ElemBytes
-	}
-	p, err := s.cfg.Plan(i)
+// compile gives the plan of a problem, built, verified and ready.
+func (s *Session[T]) compile(ctx context.Context, i int) (*layer, error) {
+	s.cfg.Problems[i].widths(int(unsafe.Sizeof(T(0))))
+	spec, err := s.cfg.checked(i)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c, err := prove(ctx, p, p.Seal)
+	if err := s.canHold(&spec.Shape); err != nil {
+		return nil, fmt.Errorf("kvloom: problem %d: %w", i, err)
+	}
+	l, err := s.cache.get(ctx, spec)
 	if err != nil {
-		return fmt.Errorf("kvloom: problem %d: %w", i, err)
+		return nil, fmt.Errorf("kvloom: problem %d: %w", i, err)
 	}
-	s.plans, s.ready = append(s.plans, p), append(s.ready, c)
+	return l, nil
+}
+
+// widths fills in those left out: the session's type's.
+func (p *Problem) widths(bytes int) {
+	if p.ElemBytes == 0 {
+		p.ElemBytes = bytes
+	}
+	if p.AccBytes == 0 {
+		p.AccBytes = max(p.ElemBytes, bytes)
+	}
+}
+
+// canHold refuses widths that the session's type cannot sum.
+func (s *Session[T]) canHold(shape *plan.Shape) error {
+	const narrow = 2
+	bytes := int(unsafe.Sizeof(T(0)))
+	switch {
+	case shape.AccBytes != bytes:
+		return fmt.Errorf("sums of %d bytes in a session of %d-byte floats: use AccBytes %d, or "+
+			"open a session of the other type", shape.AccBytes, bytes, bytes)
+	case shape.ElemBytes != bytes && (shape.ElemBytes != narrow || bytes != 4):
+		return fmt.Errorf("elements of %d bytes in a session of %d-byte floats: use ElemBytes %d, "+
+			"or 2 (bf16) in a session of float32", shape.ElemBytes, bytes, bytes)
+	}
 	return nil
 }
 
@@ -192,19 +215,13 @@ const deviceMail = int(cudakern.NumStreams)*cudakern.MaxQueue*2 + 8
 // device can answer.
 func (s *Session[T]) rankMail(r int) int {
 	links := 0
-	for _, c := range slices.Concat(s.ready, s.extra) {
-		for _, scripts := range c.Scripts {
-			if len(scripts) == 0 {
-				continue
-			}
-			n := 0
-			for i := range scripts[r].Program.Ops {
-				if scripts[r].Program.Ops[i].Kind.Link() {
-					n++
-				}
-			}
-			links = max(links, n)
+	for _, l := range s.layers {
+		if l != nil {
+			links = max(links, l.links[r])
 		}
+	}
+	for _, c := range s.extra {
+		links = max(links, linksOf(c, s.cfg.Mesh.Ranks())[r])
 	}
 	return 2*links*(s.cfg.Window+1) + deviceMail
 }
@@ -216,11 +233,14 @@ func (s *Session[T]) Run(ctx context.Context, rounds ...Round) error {
 	defer s.mu.Unlock()
 	entries := make([]rank.Entry, len(rounds))
 	for i, r := range rounds {
-		if r.Problem < 0 || r.Problem >= len(s.ready) || r.Pass > plan.Backward {
+		if r.Problem < 0 || r.Problem >= len(s.layers) || r.Pass > plan.Backward {
 			return fmt.Errorf("kvloom: round %d names problem %d, pass %d: the session has %d "+
-				"problems, passes are 0 and 1", i, r.Problem, r.Pass, len(s.ready))
+				"problems, passes are 0 and 1", i, r.Problem, r.Pass, len(s.layers))
 		}
-		entries[i] = rank.Entry{Plan: s.ready[r.Problem], Pass: r.Pass, State: int32(r.State)}
+		if s.layers[r.Problem] == nil {
+			return fmt.Errorf("kvloom: round %d names problem %d, which was closed", i, r.Problem)
+		}
+		entries[i] = rank.Entry{Plan: s.layers[r.Problem].ready, Pass: r.Pass, State: int32(r.State)}
 	}
 	return s.run(ctx, entries)
 }
@@ -284,6 +304,7 @@ func (s *Session[T]) Close(ctx context.Context) error {
 		return nil
 	}
 	s.closed = true
+	s.cache.close()
 	var err error
 	if s.host != nil {
 		err = s.host.Close(ctx)
@@ -340,7 +361,7 @@ func (s *Session[T]) free() {
 }
 
 // Plan is the plan of a problem.
-func (s *Session[T]) Plan(problem int) *plan.Plan { return s.plans[problem] }
+func (s *Session[T]) Plan(problem int) *plan.Plan { return s.layers[problem].plan }
 
 // PlanHash names the plan of a problem.
-func (s *Session[T]) PlanHash(problem int) plan.Hash { return s.ready[problem].Hash }
+func (s *Session[T]) PlanHash(problem int) plan.Hash { return s.layers[problem].ready.Hash }

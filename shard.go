@@ -73,7 +73,7 @@ func (s *Session[T]) Load(problem, state int, in Inputs[T]) error {
 	if s.closed {
 		return ErrClosed
 	}
-	return LoadShards(s.store, s.plans[problem], state, in)
+	return LoadShards(s.store, s.layers[problem].plan, state, in)
 }
 
 // LoadShards cuts inputs as a plan says and gives every rank its own.
@@ -124,7 +124,7 @@ func (s *Session[T]) Results(problem, state int, gradients bool) (Outputs[T], er
 	if s.closed {
 		return Outputs[T]{}, ErrClosed
 	}
-	return GatherShards(s.store, s.plans[problem], state, gradients)
+	return GatherShards(s.store, s.layers[problem].plan, state, gradients)
 }
 
 // GatherShards puts the ranks' outputs together in token order.

@@ -7,8 +7,8 @@ import (
 	"github.com/kvloom/kvloom/mesh"
 )
 
-// Float is an element type of the exact paths. Accumulators have the element's own type here;
-// narrower elements (bf16) come with accumulators of f32.
+// Float is a type of accumulators, and of the elements of the exact paths. Narrower elements (BF16)
+// come with accumulators of f32.
 type Float interface{ ~float32 | ~float64 }
 
 // Block is one KV block against the query rows at hand: what one ring step attends. All arrays
@@ -17,36 +17,42 @@ type Float interface{ ~float32 | ~float64 }
 //	Q [NQ, QHeads, D]    K [NK, KHeads, D]    V [NK, KHeads, DV]
 //
 // Held query head h is global head QHead0+h and reads global KV head (QHead0+h)/Group, which is
-// held KV head (QHead0+h)/Group - KHead0. Mask speaks of global positions.
-type Block[T Float] struct {
+// held KV head (QHead0+h)/Group - KHead0. Mask speaks of global positions. The logit of a pair is
+// Scale * q.k, capped as SoftCap of Problem says.
+type Block[E Elem] struct {
 	QSpans, KSpans mesh.Set
 	QHeads, KHeads int // held
 	QHead0, KHead0 int // global number of the first one held
 	Group          int // query heads per KV head, globally
 	D, DV          int
 	Scale          float64
+	SoftCap        float64 // 0: none
 	Mask           Mask
-	Q, K, V        []T
+	Q, K, V        []E
 }
 
 // KVHead is the held KV head that held query head h reads.
-func (b *Block[T]) KVHead(h int) int { return (b.QHead0+h)/b.Group - b.KHead0 }
+func (b *Block[E]) KVHead(h int) int { return (b.QHead0+h)/b.Group - b.KHead0 }
 
 // State is the running softmax state of the query rows, carried from block to block: row maximum
 // M and sum L [NQ, QHeads], unnormalised output Acc [NQ, QHeads, DV]. A fresh state has M = -Inf,
 // L = 0, Acc = 0.
 type State[T Float] struct{ Acc, M, L []T }
 
-// Grad holds what backward reads and adds to, for one block. DQ is added to; DK and DV are the
-// block's own partial and are set, not added to.
+// Grad holds what backward reads and adds to, for one block. DQ is added to. DK and DV are set to
+// the block's own partial or, with AddKV, it is added to them.
 //
 //	DO [NQ, QHeads, DV]   LSE, Delta [NQ, QHeads]   DQ [NQ, QHeads, D]
 //	DK [NK, KHeads, D]    DV [NK, KHeads, DV]
-type Grad[T Float] struct{ DO, LSE, Delta, DQ, DK, DV []T }
+type Grad[E Elem, T Float] struct {
+	DO                     []E
+	LSE, Delta, DQ, DK, DV []T
+	AddKV                  bool
+}
 
 // Validate checks the block's sizes and lengths and that every held query head finds its KV head;
 // the error names the first thing that is wrong. Blocks without rows or without keys are fine.
-func (b *Block[T]) Validate() error {
+func (b *Block[E]) Validate() error {
 	nq, nk := b.QSpans.Len(), b.KSpans.Len()
 	if b.QHeads < 1 || b.KHeads < 1 || b.Group < 1 || b.D < 1 || b.DV < 1 {
 		return fmt.Errorf("attn: block of %d query heads, %d KV heads, group %d, dim %d, "+
@@ -62,7 +68,7 @@ func (b *Block[T]) Validate() error {
 			"%d, %d, %d", len(b.Q), len(b.K), len(b.V),
 			nq*b.QHeads*b.D, nk*b.KHeads*b.D, nk*b.KHeads*b.DV)
 	}
-	return nil
+	return Cap(b.SoftCap).validate()
 }
 
 // FreshState sets s to the state before any block.
@@ -85,7 +91,7 @@ func Forward[T Float](b *Block[T], s State[T]) {
 	w, part := make([]T, b.KSpans.Len()), make([]T, b.DV)
 	b.eachRow(func(r, h int, runs []run) {
 		x := r*b.QHeads + h
-		top := b.logits(w, r, h, runs)
+		top := logits(b, w, r, h, runs)
 		if isNegInf(top) {
 			return
 		}
@@ -115,18 +121,23 @@ func Forward[T Float](b *Block[T], s State[T]) {
 
 // Finalize turns the state of rows*heads rows into out [rows, heads, dv] and lse [rows, heads]:
 // out = acc / l, lse = m + log l; 0 and -Inf where l = 0. out may be s.Acc itself, lse s.M or s.L.
-func Finalize[T Float](dv int, s State[T], out, lse []T) {
+// A sink [heads] joins the sum here, once, as Normalizer says; nil is none.
+func Finalize[T Float](dv int, s State[T], sink, out, lse []T) {
 	for r, l := range s.L {
-		o, acc := out[r*dv:][:dv], s.Acc[r*dv:][:dv]
+		o, acc, extra := out[r*dv:][:dv], s.Acc[r*dv:][:dv], math.Inf(-1)
+		if sink != nil {
+			extra = float64(sink[r%len(sink)])
+		}
 		if l == 0 {
 			clear(o)
-			lse[r] = negInf[T]()
+			lse[r] = T(extra)
 			continue
 		}
+		factor, sum := Normalizer(float64(s.M[r]), float64(l), extra)
 		for d := range o {
-			o[d] = acc[d] / l
+			o[d] = T(float64(acc[d]) * factor)
 		}
-		lse[r] = s.M[r] + T(math.Log(float64(l)))
+		lse[r] = T(sum)
 	}
 }
 
@@ -139,11 +150,14 @@ func Delta[T Float](dv int, do, out, delta []T) {
 }
 
 // Backward gives the block's share of the gradients, by the formulas of DenseBackward: it adds to
-// g.DQ and sets g.DK and g.DV. Rows with lse -Inf give nothing, whatever DO and Delta hold there.
-func Backward[T Float](b *Block[T], g Grad[T]) {
-	clear(g.DK)
-	clear(g.DV)
-	scale := T(b.Scale)
+// g.DQ and sets g.DK and g.DV, or adds to them. Rows with lse -Inf give nothing, whatever DO and
+// Delta hold there.
+func Backward[T Float](b *Block[T], g Grad[T, T]) {
+	if !g.AddKV {
+		clear(g.DK)
+		clear(g.DV)
+	}
+	scale, softCap := T(b.Scale), Cap(b.SoftCap)
 	b.eachRow(func(r, h int, runs []run) {
 		x := r*b.QHeads + h
 		lse, delta := g.LSE[x], g.Delta[x]
@@ -154,8 +168,9 @@ func Backward[T Float](b *Block[T], g Grad[T]) {
 		for _, run := range runs {
 			for j := run.lo; j < run.hi; j++ {
 				k := b.k(j, h)
-				p := exp(scale*dot(q, k) - lse)
-				ds := p * (dot(do, b.v(j, h)) - delta) * scale
+				s := float64(scale * dot(q, k))
+				p := exp(T(softCap.Of(s)) - lse)
+				ds := p * (dot(do, b.v(j, h)) - delta) * scale * T(softCap.Slope(s))
 				y := j*b.KHeads + b.KVHead(h)
 				axpy(g.DV[y*b.DV:][:b.DV], p, do)
 				axpy(g.DK[y*b.D:][:b.D], ds, q)
@@ -168,17 +183,22 @@ func Backward[T Float](b *Block[T], g Grad[T]) {
 // Accumulate adds src to dst: how a block's dK, dV partial joins the travelling sum. It panics when
 // the lengths differ.
 func Accumulate[T Float](dst, src []T) {
-	if len(dst) != len(src) {
-		panic(fmt.Sprintf("attn: accumulate %d values onto %d", len(src), len(dst)))
-	}
+	mustBeAsLong("accumulate", len(dst), len(src))
 	for n, x := range src {
 		dst[n] += x
 	}
 }
 
+// mustBeAsLong panics when what writes dst values from src values has another number of them.
+func mustBeAsLong(what string, dst, src int) {
+	if dst != src {
+		panic(fmt.Sprintf("attn: %s %d values onto %d", what, src, dst))
+	}
+}
+
 // eachRow visits every query row r and held head h with the runs of key rows that the row sees.
 // Rows that see none are left out.
-func (b *Block[T]) eachRow(visit func(r, h int, runs []run)) {
+func (b *Block[E]) eachRow(visit func(r, h int, runs []run)) {
 	var runs []run
 	r := 0
 	for _, span := range b.QSpans {
@@ -194,13 +214,14 @@ func (b *Block[T]) eachRow(visit func(r, h int, runs []run)) {
 	}
 }
 
-// logits writes scale * q.k of row r, head h to w, at the places of runs, and returns the largest.
+// logits writes the logits of row r, head h to w, at the places of runs, and returns the largest.
 // A NaN among them is the largest.
-func (b *Block[T]) logits(w []T, r, h int, runs []run) T {
+func logits[T Float](b *Block[T], w []T, r, h int, runs []run) T {
 	top, scale, q := negInf[T](), T(b.Scale), b.q(r, h)
+	softCap := Cap(b.SoftCap)
 	for _, run := range runs {
 		for j := run.lo; j < run.hi; j++ {
-			w[j] = scale * dot(q, b.k(j, h))
+			w[j] = T(softCap.Of(float64(scale * dot(q, b.k(j, h)))))
 			top = max(top, w[j])
 		}
 	}
@@ -208,10 +229,10 @@ func (b *Block[T]) logits(w []T, r, h int, runs []run) T {
 }
 
 // q is the query vector of row r, held head h.
-func (b *Block[T]) q(r, h int) []T { return b.Q[(r*b.QHeads+h)*b.D:][:b.D] }
+func (b *Block[E]) q(r, h int) []E { return b.Q[(r*b.QHeads+h)*b.D:][:b.D] }
 
 // k is the key vector of key row j that held query head h reads.
-func (b *Block[T]) k(j, h int) []T { return b.K[(j*b.KHeads+b.KVHead(h))*b.D:][:b.D] }
+func (b *Block[E]) k(j, h int) []E { return b.K[(j*b.KHeads+b.KVHead(h))*b.D:][:b.D] }
 
 // v is the value vector of key row j that held query head h reads.
-func (b *Block[T]) v(j, h int) []T { return b.V[(j*b.KHeads+b.KVHead(h))*b.DV:][:b.DV] }
+func (b *Block[E]) v(j, h int) []E { return b.V[(j*b.KHeads+b.KVHead(h))*b.DV:][:b.DV] }

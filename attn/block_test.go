@@ -10,8 +10,8 @@ import (
 	"github.com/kvloom/kvloom/mesh"
 )
 
-// results are the five tensors of a problem, each in its own global shape.
-type results[T Float] struct{ out, lse, dq, dk, dv []T }
+// results are the tensors of a problem, each in its own global shape.
+type results[T Float] struct{ out, lse, dq, dk, dv, dsink []T }
 
 // rounded gives the values of a in T, and puts the rounded values back into a, so that the oracle
 // sees the same inputs.
@@ -46,6 +46,7 @@ type blockwise[T Float] struct {
 	p       *Problem
 	q, k, v []T
 	do      []T
+	sink    []T
 	qCuts   []mesh.Set
 	kCuts   []mesh.Set
 	heads   int // number of runs that the query heads are cut into
@@ -57,6 +58,7 @@ func (w *blockwise[T]) run(t *testing.T) results[T] {
 	res := results[T]{
 		out: make([]T, len(w.do)), lse: make([]T, p.QTokens*p.QHeads),
 		dq: make([]T, len(w.q)), dk: make([]T, len(w.k)), dv: make([]T, len(w.v)),
+		dsink: make([]T, len(w.sink)),
 	}
 	for n := range w.heads {
 		h0, h1 := mesh.CutEven(p.QHeads, w.heads, n)
@@ -83,7 +85,7 @@ func (w *blockwise[T]) rows(t *testing.T, qs mesh.Set, h0, h1 int, res *results[
 	for n, ks := range w.kCuts {
 		blocks[n] = Block[T]{
 			QSpans: qs, KSpans: ks, QHeads: h1 - h0, KHeads: g1 - g0, QHead0: h0, KHead0: g0,
-			Group: group, D: p.D, DV: p.DV, Scale: p.Scale, Mask: p.Mask,
+			Group: group, D: p.D, DV: p.DV, Scale: p.Scale, SoftCap: p.SoftCap, Mask: p.Mask,
 			Q: gather(w.q, p.QHeads, p.D, qs, h0, h1),
 			K: gather(w.k, p.KHeads, p.D, ks, g0, g1),
 			V: gather(w.v, p.KHeads, p.DV, ks, g0, g1),
@@ -94,12 +96,21 @@ func (w *blockwise[T]) rows(t *testing.T, qs mesh.Set, h0, h1 int, res *results[
 		Forward(&blocks[n], s)
 	}
 	out, lse := s.Acc, s.M
-	Finalize(p.DV, s, out, lse)
-	g := Grad[T]{
+	var sink []T
+	if w.sink != nil {
+		sink = w.sink[h0:h1]
+	}
+	Finalize(p.DV, s, sink, out, lse)
+	g := Grad[T, T]{
 		DO: gather(w.do, p.QHeads, p.DV, qs, h0, h1), LSE: lse, Delta: make([]T, size),
 		DQ: make([]T, size*p.D),
 	}
 	Delta(p.DV, g.DO, out, g.Delta)
+	dsink := make([]T, len(sink))
+	SinkGrad(lse, g.Delta, sink, dsink)
+	if sink != nil {
+		Accumulate(res.dsink[h0:h1], dsink)
+	}
 	for n := range blocks {
 		b := &blocks[n]
 		g.DK, g.DV = make([]T, len(b.K)), make([]T, len(b.V))
@@ -149,8 +160,11 @@ func checkBlocks[T Float](t *testing.T, rng *rand.Rand, p *Problem, ways int, ga
 	for n, x := range w.do {
 		do[n] = float64(x)
 	}
+	if p.Sink != nil {
+		w.sink = rounded[T](p.Sink)
+	}
 	out, lse := Dense(p, nil)
-	dq, dk, dv := DenseBackward(p, do, out, lse, nil)
+	dq, dk, dv, dsink := DenseBackward(p, do, out, lse, nil)
 	for way := range ways {
 		qs, ks := cuts(p.QTokens), cuts(p.KTokens)
 		w.qCuts, w.kCuts = qs[way%len(qs)], ks[(way+way/len(qs))%len(ks)]
@@ -163,6 +177,7 @@ func checkBlocks[T Float](t *testing.T, rng *rand.Rand, p *Problem, ways int, ga
 		within64(t, name+"dq", res.dq, dq, gate.grad)
 		within64(t, name+"dk", res.dk, dk, gate.grad)
 		within64(t, name+"dv", res.dv, dv, gate.grad)
+		within64(t, name+"dsink", res.dsink, dsink, gate.grad)
 	}
 }
 
@@ -176,6 +191,8 @@ func TestBlocksEqualDenseF64(t *testing.T) {
 			heads := testHeads[(n+len(name))%len(testHeads)]
 			p := newProblem(rng, s, s, heads[0], heads[1], 4, 3, m)
 			checkBlocks[float64](t, rng, p, 8, gate)
+			checkBlocks[float64](t, rng, extras(p)["capped"], 3, gate)
+			checkBlocks[float64](t, rng, extras(p)["sink"], 3, gate)
 		}
 	}
 	for _, heads := range testHeads {
@@ -192,6 +209,7 @@ func TestBlocksEqualDenseF32(t *testing.T) {
 			heads := testHeads[(n+len(name))%len(testHeads)]
 			p := newProblem(rng, s, s, heads[0], heads[1], 16, 8, testMasks(s, s)[name])
 			checkBlocks[float32](t, rng, p, 4, gate)
+			checkBlocks[float32](t, rng, extras(p)["capped, sink"], 2, gate)
 		}
 	}
 	checkBlocks[float32](t, rng, newProblem(rng, 512, 512, 2, 1, 16, 16, Causal(512, 512)), 3, gate)
@@ -250,7 +268,7 @@ func TestPartialsMergeToTheState(t *testing.T) {
 			Mask: p.Mask, Q: p.Q, K: gather(p.K, 2, 8, ks, 0, 2), V: gather(p.V, 2, 6, ks, 0, 2),
 		}, s)
 		blockOut, blockLSE := make([]float64, size*6), make([]float64, size)
-		Finalize(6, s, blockOut, blockLSE)
+		Finalize(6, s, nil, blockOut, blockLSE)
 		Merge(out, lse, blockOut, blockLSE)
 	}
 	within64(t, "out", out, wantOut, 1e-14)
@@ -268,7 +286,7 @@ func TestBlockKeepsNaN(t *testing.T) {
 	s := State[float64]{Acc: make([]float64, 2), M: make([]float64, 2), L: make([]float64, 2)}
 	FreshState(s)
 	Forward(&b, s)
-	Finalize(1, s, s.Acc, s.M)
+	Finalize(1, s, nil, s.Acc, s.M)
 	if s.Acc[0] != 1 || s.M[0] != 1 {
 		t.Errorf("row 0 is %v, lse %v: it may not see key 1", s.Acc[0], s.M[0])
 	}
@@ -290,11 +308,11 @@ func TestBlockLogitsBelowFloat32(t *testing.T) {
 	FreshState(s)
 	Forward(&b, s)
 	out, lse := []float32{nan}, []float32{nan}
-	Finalize(1, s, out, lse)
+	Finalize(1, s, nil, out, lse)
 	if out[0] != 0 || !math.IsInf(float64(lse[0]), -1) {
 		t.Errorf("out %v, lse %v, want 0 and -inf", out[0], lse[0])
 	}
-	g := Grad[float32]{
+	g := Grad[float32, float32]{
 		DO: []float32{nan}, LSE: lse, Delta: []float32{nan}, DQ: []float32{3},
 		DK: []float32{nan}, DV: []float32{nan},
 	}
@@ -310,6 +328,8 @@ func TestWrongLengthsPanic(t *testing.T) {
 	two, one := make([]float64, 2), make([]float64, 1)
 	calls := map[string]func(){
 		"accumulate":       func() { Accumulate(two, one) },
+		"widen":            func() { Widen(two, []BF16{1}) },
+		"narrow":           func() { Narrow([]BF16{1}, two) },
 		"compare":          func() { Compare(two, one) },
 		"merge rows":       func() { Merge(two, two, one, one) },
 		"merge no rows":    func() { Merge(one, nil, one, nil) },
@@ -346,6 +366,7 @@ func TestBlockErrors(t *testing.T) {
 			func(b *Block[float32]) { b.KHeads = 1 }},
 		{"read held KV heads -1 to 0", func(b *Block[float32]) { b.KHead0 = 1 }},
 		{"group 0", func(b *Block[float32]) { b.Group = 0 }},
+		{"soft cap is -2", func(b *Block[float32]) { b.SoftCap = -2 }},
 		{"q, k, v have 11, 0, 0 values", func(b *Block[float32]) { b.Q = b.Q[:11] }},
 		{"shapes need 12, 4, 2", func(b *Block[float32]) {
 			b.KSpans = mesh.Set{{Start: 5, Stride: 1, Count: 1}}

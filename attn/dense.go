@@ -9,18 +9,22 @@ import (
 //
 //	Q [QTokens, QHeads, D]   K [KTokens, KHeads, D]   V [KTokens, KHeads, DV]
 //
-// Query head h reads KV head h / (QHeads/KHeads). The logit of a pair is Scale * q.k.
+// Query head h reads KV head h / (QHeads/KHeads). The logit of a pair is s = Scale * q.k or, with a
+// soft cap c, c tanh(s/c). Sink is a logit for each query head that joins the sum of its softmax as
+// a key of value 0 would.
 type Problem struct {
 	QTokens, KTokens int
 	QHeads, KHeads   int
 	D, DV            int
 	Scale            float64
+	SoftCap          float64   // 0: none
+	Sink             []float64 // [QHeads], nil: none
 	Mask             Mask
 	Q, K, V          []float64
 }
 
-// Validate checks sizes, scale, mask and the lengths of the arrays; the error names the first
-// thing that is wrong.
+// Validate checks sizes, scale, cap, sinks, mask and the lengths of the arrays; the error names the
+// first thing that is wrong.
 func (p *Problem) Validate() error {
 	sizes := []struct {
 		name string
@@ -41,6 +45,12 @@ func (p *Problem) Validate() error {
 	if math.IsNaN(p.Scale) || math.IsInf(p.Scale, 0) {
 		return fmt.Errorf("attn: scale is %v: it must be finite, usually 1/sqrt(dim)", p.Scale)
 	}
+	if err := Cap(p.SoftCap).validate(); err != nil {
+		return err
+	}
+	if err := p.validateSink(); err != nil {
+		return err
+	}
 	arrays := []struct {
 		name      string
 		got, want int
@@ -58,7 +68,7 @@ func (p *Problem) Validate() error {
 }
 
 // Dense is exact attention by the definition: out [QTokens, QHeads, DV] and lse [QTokens, QHeads].
-// A row without an allowed key has out 0 and lse -Inf.
+// A row without an allowed key has out 0 and lse -Inf, or its head's sink.
 func Dense(p *Problem, par Parallel) (out, lse []float64) {
 	return DenseRows(p, firstN(p.QTokens), par)
 }
@@ -75,6 +85,7 @@ func DenseRows(p *Problem, rows []int, par Parallel) (out, lse []float64) {
 			for r := lo; r < hi; r++ {
 				keys = p.Mask.keys(keys[:0], rows[r])
 				w = p.logits(w[:0], rows[r], h, keys)
+				p.soften(w)
 				x := r*p.QHeads + h
 				lse[x] = p.attend(out[x*p.DV:][:p.DV], w, h, keys)
 			}
@@ -83,8 +94,8 @@ func DenseRows(p *Problem, rows []int, par Parallel) (out, lse []float64) {
 	return out, lse
 }
 
-// MaxLogit is the largest |Scale * q.k| over the pairs that the mask allows, 0 when there is none:
-// what Gate wants.
+// MaxLogit is the largest |logit|, capped if there is a cap, over the pairs that the mask allows
+// and the finite sinks, 0 when there is none: what Gate wants.
 func MaxLogit(p *Problem, par Parallel) float64 {
 	return MaxLogitRows(p, firstN(p.QTokens), par)
 }
@@ -99,6 +110,7 @@ func MaxLogitRows(p *Problem, rows []int, par Parallel) float64 {
 			for r := lo; r < hi; r++ {
 				keys = p.Mask.keys(keys[:0], rows[r])
 				w = p.logits(w[:0], rows[r], h, keys)
+				p.soften(w)
 				for _, x := range w {
 					largest[r] = max(largest[r], math.Abs(x))
 				}
@@ -109,10 +121,25 @@ func MaxLogitRows(p *Problem, rows []int, par Parallel) float64 {
 	for _, x := range largest {
 		top = max(top, x)
 	}
+	for _, x := range p.Sink {
+		if len(rows) > 0 && !isNegInf(x) {
+			top = max(top, math.Abs(x))
+		}
+	}
 	return top
 }
 
-// logits appends Scale * q.k of query i, head h, with each of the keys.
+// soften caps the logits of w, in place.
+func (p *Problem) soften(w []float64) {
+	if p.SoftCap == 0 {
+		return
+	}
+	for n, s := range w {
+		w[n] = Cap(p.SoftCap).Of(s)
+	}
+}
+
+// logits appends Scale * q.k of query i, head h, with each of the keys, not capped yet.
 func (p *Problem) logits(dst []float64, i, h int, keys []int) []float64 {
 	k := p.kRows(p.kvHead(h))
 	q := p.qRows(h).at(i)
@@ -134,10 +161,12 @@ func (p *Problem) attend(out, w []float64, h int, keys []int) float64 {
 	for _, x := range w {
 		top = max(top, x)
 	}
+	sink := p.sink(h)
 	if isNegInf(top) {
-		return top
+		return sink
 	}
-	sum := 0.0
+	top = max(top, sink)
+	sum := math.Exp(sink - top)
 	for n, x := range w {
 		w[n] = math.Exp(x - top)
 		sum += w[n]

@@ -37,12 +37,37 @@ func testMasks(q, k int) map[string]Mask {
 	}
 }
 
+// extras are a problem with and without a soft cap and sinks, one of which is none.
+func extras(p *Problem) map[string]*Problem {
+	all := map[string]*Problem{"plain": p}
+	sink := make([]float64, p.QHeads)
+	for h := range sink {
+		sink[h] = float64(h) - 1.5
+	}
+	if len(sink) > 1 {
+		sink[len(sink)-1] = math.Inf(-1)
+	}
+	for _, c := range []struct {
+		name string
+		cap  float64
+		sink []float64
+	}{{"capped", 0.8, nil}, {"sink", 0, sink}, {"capped, sink", 1.3, sink}} {
+		with := *p
+		with.SoftCap, with.Sink = c.cap, c.sink
+		all[c.name] = &with
+	}
+	return all
+}
+
 // definition is attention read off the formula, one number at a time, to hold Dense against.
 func definition(p *Problem) (out, lse []float64) {
 	out, lse = make([]float64, p.QTokens*p.QHeads*p.DV), make([]float64, p.QTokens*p.QHeads)
 	for i := range p.QTokens {
 		for h := range p.QHeads {
 			g, x, sum := h*p.KHeads/p.QHeads, i*p.QHeads+h, 0.0
+			if p.Sink != nil {
+				sum = math.Exp(p.Sink[h])
+			}
 			for j := range p.KTokens {
 				if !p.Mask.Allows(i, j) {
 					continue
@@ -51,7 +76,11 @@ func definition(p *Problem) (out, lse []float64) {
 				for d := range p.D {
 					s += p.Q[x*p.D+d] * p.K[(j*p.KHeads+g)*p.D+d]
 				}
-				w := math.Exp(s * p.Scale)
+				s *= p.Scale
+				if p.SoftCap != 0 {
+					s = p.SoftCap * math.Tanh(s/p.SoftCap)
+				}
+				w := math.Exp(s)
 				sum += w
 				for d := range p.DV {
 					out[x*p.DV+d] += w * p.V[(j*p.KHeads+g)*p.DV+d]
@@ -73,14 +102,17 @@ func TestDenseEqualsTheDefinition(t *testing.T) {
 	for _, size := range [][2]int{{1, 1}, {2, 5}, {7, 3}, {31, 31}} {
 		for name, m := range testMasks(size[0], size[1]) {
 			for _, heads := range [][2]int{{1, 1}, {6, 3}, {8, 1}} {
-				p := newProblem(rng, size[0], size[1], heads[0], heads[1], 5, 3, m)
-				if err := p.Validate(); err != nil {
-					t.Fatalf("%v %s: %v", size, name, err)
+				plain := newProblem(rng, size[0], size[1], heads[0], heads[1], 5, 3, m)
+				for extra, p := range extras(plain) {
+					if err := p.Validate(); err != nil {
+						t.Fatalf("%v %s %s: %v", size, name, extra, err)
+					}
+					out, lse := Dense(p, nil)
+					wantOut, wantLSE := definition(p)
+					id := fmt.Sprint(size, name, heads, extra)
+					within64(t, id+" out", out, wantOut, 1e-14)
+					within64(t, id+" lse", lse, wantLSE, 1e-14)
 				}
-				out, lse := Dense(p, nil)
-				wantOut, wantLSE := definition(p)
-				within64(t, fmt.Sprint(size, name, heads, " out"), out, wantOut, 1e-14)
-				within64(t, fmt.Sprint(size, name, heads, " lse"), lse, wantLSE, 1e-14)
 			}
 		}
 	}
@@ -98,36 +130,45 @@ func within64[T Float](t *testing.T, name string, got []T, ref []float64, gate f
 func TestBackwardEqualsFiniteDifferences(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for name, m := range testMasks(5, 6) {
-		p := newProblem(rng, 5, 6, 4, 2, 3, 2, m)
-		do := normal(rng, p.QTokens*p.QHeads*p.DV, 1)
-		out, lse := Dense(p, nil)
-		dq, dk, dv := DenseBackward(p, do, out, lse, nil)
-		for _, v := range []struct {
-			name    string
-			x, grad []float64
-		}{{"dq", p.Q, dq}, {"dk", p.K, dk}, {"dv", p.V, dv}} {
-			diff := make([]float64, len(v.x))
-			for n, x := range v.x {
-				const step = 1e-5
-				v.x[n] = x + step
-				up, _ := Dense(p, nil)
-				v.x[n] = x - step
-				down, _ := Dense(p, nil)
-				v.x[n] = x
-				diff[n] = (dot(do, up) - dot(do, down)) / (2 * step)
-			}
-			within64(t, name+" "+v.name, v.grad, diff, 1e-8)
+		plain := newProblem(rng, 5, 6, 4, 2, 3, 2, m)
+		for extra, p := range extras(plain) {
+			checkDifferences(t, name+" "+extra, p, normal(rng, p.QTokens*p.QHeads*p.DV, 1))
 		}
+	}
+}
+
+func checkDifferences(t *testing.T, name string, p *Problem, do []float64) {
+	t.Helper()
+	out, lse := Dense(p, nil)
+	dq, dk, dv, dsink := DenseBackward(p, do, out, lse, nil)
+	if (dsink == nil) != (p.Sink == nil) {
+		t.Errorf("%s: dsink %v for sinks %v", name, dsink, p.Sink)
+	}
+	for _, v := range []struct {
+		name    string
+		x, grad []float64
+	}{{"dq", p.Q, dq}, {"dk", p.K, dk}, {"dv", p.V, dv}, {"dsink", p.Sink, dsink}} {
+		diff := make([]float64, len(v.x))
+		for n, x := range v.x {
+			const step = 1e-5
+			v.x[n] = x + step
+			up, _ := Dense(p, nil)
+			v.x[n] = x - step
+			down, _ := Dense(p, nil)
+			v.x[n] = x
+			diff[n] = (dot(do, up) - dot(do, down)) / (2 * step)
+		}
+		within64(t, name+" "+v.name, v.grad, diff, 1e-8)
 	}
 }
 
 func TestSamplesAreTheDenseBits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for name, m := range testMasks(40, 37) {
-		p := newProblem(rng, 40, 37, 6, 3, 5, 4, m)
+		p := extras(newProblem(rng, 40, 37, 6, 3, 5, 4, m))["capped, sink"]
 		do := normal(rng, p.QTokens*p.QHeads*p.DV, 1)
 		out, lse := Dense(p, nil)
-		dq, dk, dv := DenseBackward(p, do, out, lse, nil)
+		dq, dk, dv, _ := DenseBackward(p, do, out, lse, nil)
 		rows, keys := []int{39, 0, 17, 16, 20}, []int{36, 5, 0}
 		rowOut, rowLSE := DenseRows(p, rows, nil)
 		rowDQ := RowsBackward(p, do, rowOut, rowLSE, rows, nil)
@@ -167,9 +208,9 @@ func TestParallelGivesTheSameBits(t *testing.T) {
 		wg.Wait()
 	}
 	out, lse := Dense(p, nil)
-	dq, dk, dv := DenseBackward(p, do, out, lse, nil)
+	dq, dk, dv, _ := DenseBackward(p, do, out, lse, nil)
 	parOut, parLSE := Dense(p, par)
-	parDQ, parDK, parDV := DenseBackward(p, do, parOut, parLSE, par)
+	parDQ, parDK, parDV, _ := DenseBackward(p, do, parOut, parLSE, par)
 	all := firstN(61)
 	sameRows(t, "out", parOut, out, all)
 	sameRows(t, "lse", parLSE, lse, all)
@@ -196,7 +237,7 @@ func TestRowsWithoutKeys(t *testing.T) {
 		}
 	}
 	out, lse := Dense(p, nil)
-	dq, dk, dv := DenseBackward(p, do, out, lse, nil)
+	dq, dk, dv, _ := DenseBackward(p, do, out, lse, nil)
 	for n, x := range lse[:4*2] {
 		if !math.IsInf(x, -1) {
 			t.Errorf("lse[%d] = %v, want -inf", n, x)
@@ -233,7 +274,7 @@ func TestLogitsBelowFloat64(t *testing.T) {
 	if out[0] != 0 || !math.IsInf(lse[0], -1) {
 		t.Errorf("out %v, lse %v, want 0 and -inf", out[0], lse[0])
 	}
-	dq, dk, dv := DenseBackward(p, []float64{math.NaN()}, out, lse, nil)
+	dq, dk, dv, _ := DenseBackward(p, []float64{math.NaN()}, out, lse, nil)
 	if dq[0] != 0 || dk[0] != 0 || dv[0] != 0 {
 		t.Errorf("dq %v, dk %v, dv %v, want 0", dq[0], dk[0], dv[0])
 	}
@@ -250,6 +291,15 @@ func TestMaxLogit(t *testing.T) {
 	if got := MaxLogitRows(p, []int{0}, nil); got != 3 {
 		t.Errorf("largest logit of row 0 is %v, want 3: key 1 is masked", got)
 	}
+	p.SoftCap, p.Sink = 5, []float64{math.Inf(-1)}
+	if got, want := MaxLogit(p, nil), 5*math.Tanh(4); got != want {
+		t.Errorf("largest capped logit %v, want %v", got, want)
+	}
+	p.Sink[0] = -7
+	if got := MaxLogit(p, nil); got != 7 {
+		t.Errorf("largest logit %v, want that of the sink, 7", got)
+	}
+	p.SoftCap, p.Sink = 0, nil
 	p.K[0] = math.NaN()
 	if got := MaxLogit(p, nil); !math.IsNaN(got) {
 		t.Errorf("largest logit %v, want NaN", got)
@@ -274,6 +324,14 @@ func TestProblemErrors(t *testing.T) {
 		{"q has 3 values, its shape needs 40", func(p *Problem) { p.Q = p.Q[:3] }},
 		{"k has", func(p *Problem) { p.K = nil }},
 		{"v has", func(p *Problem) { p.V = append(p.V, 0) }},
+		{"soft cap is -1: it must be finite", func(p *Problem) { p.SoftCap = -1 }},
+		{"soft cap is NaN", func(p *Problem) { p.SoftCap = math.NaN() }},
+		{"soft cap is +Inf", func(p *Problem) { p.SoftCap = math.Inf(1) }},
+		{"3 sinks for 4 query heads", func(p *Problem) { p.Sink = make([]float64, 3) }},
+		{"0 sinks for 4 query heads", func(p *Problem) { p.Sink = []float64{} }},
+		{"sink of head 2 is NaN", func(p *Problem) { p.Sink = []float64{0, 0, math.NaN(), 0} }},
+		{"sink of head 0 is +Inf", func(p *Problem) { p.Sink = []float64{math.Inf(1), 0, 0, 0} }},
+		{"", func(p *Problem) { p.SoftCap, p.Sink = 30, []float64{0, math.Inf(-1), -9, 9} }},
 		{"slice 0", func(p *Problem) { p.Mask = Full(6, 5) }},
 	}
 	for _, c := range cases {

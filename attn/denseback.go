@@ -5,17 +5,22 @@ import (
 	"math"
 )
 
-// DenseBackward gives the gradients of sum(do * out): dq, dk, dv in the shapes of Q, K, V. do and
-// out are [QTokens, QHeads, DV], lse [QTokens, QHeads], out and lse as Dense gave them.
+// DenseBackward gives the gradients of sum(do * out): dq, dk, dv in the shapes of Q, K, V, and
+// dsink in that of Sink, nil where there is none. do and out are [QTokens, QHeads, DV], lse
+// [QTokens, QHeads], out and lse as Dense gave them.
 //
-//	delta = sum(do * out)   P = exp(scale q.k - lse)   dS = P (do.v - delta) scale
-//	dq = dS k               dk = dS^T q                dv = P^T do
+//	delta = sum(do * out)   P = exp(logit - lse)   dS = P (do.v - delta) scale
+//	dq = dS k               dk = dS^T q            dv = P^T do
+//	dsink = -sum over rows of exp(sink - lse) delta
 //
+// With a soft cap c, dS has the slope 1 - tanh^2(scale q.k / c) as a further factor.
 // (Dao et al., FlashAttention, appendix B). P = 0 where lse = -Inf, whatever do and out hold there.
-func DenseBackward(p *Problem, do, out, lse []float64, par Parallel) (dq, dk, dv []float64) {
+func DenseBackward(p *Problem, do, out, lse []float64, par Parallel) (
+	dq, dk, dv, dsink []float64,
+) {
 	dq = RowsBackward(p, do, out, lse, firstN(p.QTokens), par)
 	dk, dv = KeysBackward(p, do, out, lse, firstN(p.KTokens), par)
-	return dq, dk, dv
+	return dq, dk, dv, SinkBackward(p, do, out, lse)
 }
 
 // RowsBackward is the dq [len(rows), QHeads, D] of some query rows, the same bits as DenseBackward
@@ -40,8 +45,9 @@ func RowsBackward(p *Problem, do, out, lse []float64, rows []int, par Parallel) 
 				delta := dot(doRow, out[x*p.DV:][:p.DV])
 				keys = p.Mask.keys(keys[:0], rows[r])
 				w = p.logits(w[:0], rows[r], h, keys)
+				softCap := Cap(p.SoftCap)
 				for n, s := range w {
-					w[n] = math.Exp(s-lse[x]) * p.Scale
+					w[n] = math.Exp(softCap.Of(s)-lse[x]) * p.Scale * softCap.Slope(s)
 				}
 				eachDot(doRow, v, keys, func(n int, dp float64) { w[n] *= dp - delta })
 				addRows(dq[x*p.D:][:p.D], w, k, keys)
@@ -81,7 +87,8 @@ type keyWork struct {
 	p              *Problem
 	do, lse, delta []float64
 	queries        []int
-	prob, ds       []float64
+	prob, slope    []float64
+	ds             []float64
 }
 
 // backward adds the gradient of key j, KV head g to dk and dv: over the query heads that read g,
@@ -89,18 +96,20 @@ type keyWork struct {
 func (w *keyWork) backward(j, g int, dk, dv []float64) {
 	p := w.p
 	k, v := p.kRows(g).at(j), p.vRows(g).at(j)
-	group := p.QHeads / p.KHeads
+	group, softCap := p.QHeads/p.KHeads, Cap(p.SoftCap)
 	for h := g * group; h < (g+1)*group; h++ {
 		w.queries = w.seeing(h, j)
 		q, do := p.qRows(h), headRows(w.do, p.QHeads, h, p.DV)
-		w.prob, w.ds = w.prob[:0], w.ds[:0]
+		w.prob, w.slope, w.ds = w.prob[:0], w.slope[:0], w.ds[:0]
 		eachDot(k, q, w.queries, func(n int, qk float64) {
-			prob := math.Exp(p.Scale*qk - w.lse[w.queries[n]*p.QHeads+h])
+			s := p.Scale * qk
+			prob := math.Exp(softCap.Of(s) - w.lse[w.queries[n]*p.QHeads+h])
 			w.prob = append(w.prob, prob)
+			w.slope = append(w.slope, softCap.Slope(s))
 		})
 		eachDot(v, do, w.queries, func(n int, dp float64) {
 			delta := w.delta[w.queries[n]*p.QHeads+h]
-			w.ds = append(w.ds, w.prob[n]*p.Scale*(dp-delta))
+			w.ds = append(w.ds, w.prob[n]*p.Scale*w.slope[n]*(dp-delta))
 		})
 		addRows(dv, w.prob, do, w.queries)
 		addRows(dk, w.ds, q, w.queries)

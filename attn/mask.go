@@ -90,7 +90,11 @@ func (m Mask) Validate(q, k int) error {
 			return fmt.Errorf("attn: mask slice %d (%v): %w", n, s, err)
 		}
 	}
-	return m.disjoint()
+	if a, b, shared := m.shared(); shared {
+		return fmt.Errorf("attn: mask slices %d (%v) and %d (%v) share pairs: make them disjoint",
+			a, m[a], b, m[b])
+	}
+	return nil
 }
 
 // validate checks one slice by itself.
@@ -109,9 +113,9 @@ func (s Slice) validate(q, k int) error {
 	return nil
 }
 
-// disjoint reports the first two slices, in order of their queries, that share a pair. It compares
-// only slices whose queries overlap, so that thousands of documents cost a sort.
-func (m Mask) disjoint() error {
+// shared finds the first two slices a < b, in order of their queries, that share a pair. It
+// compares only slices whose queries overlap, so that thousands of documents cost a sort.
+func (m Mask) shared() (a, b int, found bool) {
 	order := make([]int, len(m))
 	for n := range order {
 		order[n] = n
@@ -123,13 +127,11 @@ func (m Mask) disjoint() error {
 				break
 			}
 			if m[a].and(m[b]).total() > 0 {
-				a, b := min(a, b), max(a, b)
-				return fmt.Errorf("attn: mask slices %d (%v) and %d (%v) share pairs: "+
-					"make them disjoint", a, m[a], b, m[b])
+				return min(a, b), max(a, b), true
 			}
 		}
 	}
-	return nil
+	return 0, 0, false
 }
 
 // and is the slice of the pairs in both.
@@ -166,20 +168,20 @@ func (m Mask) queries(dst []int, j int) []int {
 // run is a range [lo,hi) of rows of a tensor.
 type run struct{ lo, hi int }
 
-// keyRuns appends the rows of a tensor over ks that query i may see, as runs.
+// keyRuns appends the rows of a tensor over ks that query i may see, as runs, slice by slice.
 func (m Mask) keyRuns(dst []run, ks mesh.Set, i int) []run {
-	base := 0
-	for _, k := range ks {
-		for _, s := range m {
-			lo, hi := s.KeyRange(i)
-			if lo >= hi {
-				continue
-			}
+	for _, s := range m {
+		lo, hi := s.KeyRange(i)
+		if lo >= hi {
+			continue
+		}
+		base := 0
+		for _, k := range ks {
 			if a, b := within(k, lo, hi); a < b {
 				dst = append(dst, run{base + a, base + b})
 			}
+			base += k.Count
 		}
-		base += k.Count
 	}
 	return dst
 }

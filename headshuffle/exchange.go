@@ -36,27 +36,73 @@ func (AllToAll) Gather(b *plan.Builder, home []plan.Block, roles []plan.Role) []
 	return out
 }
 
-// Scatter turns head-sharded blocks back into home blocks of the given roles. Accumulators are
-// consumed, and their scratch slots released.
-func (AllToAll) Scatter(b *plan.Builder, head []plan.Block, roles []plan.Role) {
+// Scatter sends head-sharded blocks home and receives this rank's own. Where heads come in chunks,
+// this rank's own part is copied out too, so that the chunk's accumulator can be given back.
+func (AllToAll) Scatter(b *plan.Builder, head []plan.Block) []plan.Landing {
+	if b.Mesh.Head == 1 {
+		return make([]plan.Landing, len(head))
+	}
+	tick := b.Tick(len(head))
+	landed := make([]plan.Landing, len(head))
+	for i, src := range head {
+		x := exchange{Builder: b, tensor: src.Tensor, tick: tick + int32(i),
+			copied: b.Opt.HeadChunks > 1}
+		x.transfer(src)
+		landed[i] = plan.Landing{Parts: x.came, Done: x.pieces()}
+		switch {
+		case x.copied:
+			for _, p := range x.sent {
+				b.Release(p)
+			}
+			if src.Tensor.Linear() {
+				b.Release(src)
+			}
+			landed[i].Done = x.came
+		case src.Tensor.Linear():
+			landed[i].Done = append(landed[i].Done, src)
+		}
+	}
+	return landed
+}
+
+// Land puts the parts of each block together in one op, so that replicas are summed in the order of
+// chunks and, in a chunk, of head ranks.
+func (AllToAll) Land(b *plan.Builder, chunks [][]plan.Landing, roles []plan.Role) {
 	if b.Mesh.Head == 1 {
 		return
 	}
-	tick := b.Tick(len(head))
 	var done []plan.Block
-	for i, src := range head {
-		t := src.Tensor
-		x := exchange{Builder: b, tensor: t, tick: tick + int32(i)}
-		x.transfer(src)
-		x.unpack(src, b.LiveOut(roles[i], t, b.HomeSet(t, b.At), b.Header.AllHeads(t), t))
-		done = append(done, x.pieces()...)
-		if t.Linear() {
-			done = append(done, src)
+	for i, role := range roles {
+		t := tensorOf(role)
+		dst := b.LiveOut(role, t, b.HomeSet(t, b.At), b.Header.AllHeads(t), t)
+		parts := 0
+		for _, landed := range chunks {
+			for _, p := range landed[i].Parts {
+				if !p.Empty && !dst.Empty {
+					b.Give(p)
+					parts++
+				}
+			}
+			done = append(done, landed[i].Done...)
+		}
+		if parts > 0 {
+			b.Write(dst).Emit(plan.Unpack, b.Tick(0))
 		}
 	}
 	for _, p := range done {
 		b.Release(p)
 	}
+}
+
+// tensorOf is what lands under a role.
+func tensorOf(role plan.Role) plan.Tensor {
+	switch role {
+	case plan.HomeDQ:
+		return plan.DQ
+	case plan.HomeDKV:
+		return plan.DKV
+	}
+	return plan.Out
 }
 
 // exchange is one block's all-to-all in a head group of H ranks. Both directions are the same
@@ -70,6 +116,7 @@ type exchange struct {
 	tensor     plan.Tensor
 	tick       int32
 	toShard    bool
+	copied     bool         // the own region is packed too
 	sent, came []plan.Block // came in the order of head ranks, the own region in its place
 }
 
@@ -87,6 +134,11 @@ func (x *exchange) transfer(src plan.Block) {
 			set, heads := x.region(me, me)
 			own := src.Region(set, heads)
 			own.Empty = len(x.Header.Sets[set]) == 0
+			if x.copied && !own.Empty {
+				piece := x.Take(plan.PoolPieces, 0, x.tensor, set, heads)
+				x.Give(own).Write(piece).Emit(plan.Pack, x.tick)
+				own = piece
+			}
 			x.came = append(x.came, own)
 			continue
 		}

@@ -46,7 +46,7 @@ func (s shape) reference(seed uint64) kvloom.Outputs[float64] {
 	}
 	var ref kvloom.Outputs[float64]
 	ref.Out, ref.LSE = attn.Dense(d, parallel)
-	ref.DQ, ref.DK, ref.DV = attn.DenseBackward(d, in.DO, ref.Out, ref.LSE, parallel)
+	ref.DQ, ref.DK, ref.DV, _ = attn.DenseBackward(d, in.DO, ref.Out, ref.LSE, parallel)
 	return ref
 }
 

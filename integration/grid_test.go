@@ -47,7 +47,7 @@ func grid() []problem {
 					for i := range 8 {
 						out = append(out, problem{
 							mesh:   mesh.Mesh{Head: h, Ring: c, Placement: mesh.Placement(i & 1)},
-							layout: mesh.Layout(i >> 1 & 1), full: i>>2 == 1, tokens: tokens,
+							layout: mesh.Basic(i >> 1 & 1), full: i>>2 == 1, tokens: tokens,
 							heads: heads[0], kvHeads: heads[1], dim: 8,
 						})
 					}
@@ -77,7 +77,7 @@ type references map[problem]kvloom.Outputs[float64]
 
 func (c references) of(p problem) kvloom.Outputs[float64] {
 	key := p
-	key.mesh, key.layout, key.ring = mesh.Mesh{}, 0, ringbus.Ring{}
+	key.mesh, key.layout, key.ring = mesh.Mesh{}, nil, ringbus.Ring{}
 	ref, ok := c[key]
 	if !ok {
 		ref = reference[float64](p)

@@ -91,7 +91,7 @@ func reference[T attn.Float](p problem) kvloom.Outputs[float64] {
 	do := wide(in.DO)
 	var ref kvloom.Outputs[float64]
 	ref.Out, ref.LSE = attn.Dense(d, parallel)
-	ref.DQ, ref.DK, ref.DV = attn.DenseBackward(d, do, ref.Out, ref.LSE, parallel)
+	ref.DQ, ref.DK, ref.DV, _ = attn.DenseBackward(d, do, ref.Out, ref.LSE, parallel)
 	return ref
 }
 

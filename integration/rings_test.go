@@ -21,7 +21,7 @@ func TestDoubleRingF64(t *testing.T) {
 				p := problem{
 					mesh: mesh.Mesh{
 						Head: 1 + i>>3&1, Ring: c, Placement: mesh.Placement(i & 1)},
-					layout: mesh.Layout(i >> 4 & 1),
+					layout: mesh.Basic(i >> 4 & 1),
 					tokens: []int{97, 31, 5}[(c+w+i)%3], heads: 8, kvHeads: 2, dim: 8,
 					full: (w+i)%3 == 0,
 					ring: ringbus.Ring{

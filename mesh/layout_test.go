@@ -115,7 +115,7 @@ func checkSpans(t *rapid.T, shard mesh.Set) {
 func checkHomes(t *rapid.T, l mesh.Layout, tokens int, m mesh.Mesh, c int, shard mesh.Set) {
 	var rows []int
 	for h := range m.Head {
-		home := l.Home(tokens, m, mesh.Coord{H: h, C: c})
+		home := mesh.Home(l, tokens, m, mesh.Coord{H: h, C: c})
 		if n := home.Len(); n < shard.Len()/m.Head || n > shard.Len()/m.Head+1 {
 			t.Fatalf("home of head rank %d has %d of %d tokens, group of %d", h, n, shard.Len(),
 				m.Head)
@@ -162,9 +162,9 @@ func TestHomesOwnEachTokenOnce(t *testing.T) {
 					o := mesh.Mesh{Head: tc.head, Ring: tc.ring, Placement: mesh.ContextFirst}
 					homes, others := make([]mesh.Set, m.Ranks()), make([]mesh.Set, m.Ranks())
 					for g := range homes {
-						homes[g] = layout.Home(tokens, m, m.Coord(g))
-						others[g] = layout.Home(tokens, o, o.Coord(g))
-						if at := m.Coord(g); !slices.Equal(homes[g], layout.Home(tokens, o, at)) {
+						homes[g] = mesh.Home(layout, tokens, m, m.Coord(g))
+						others[g] = mesh.Home(layout, tokens, o, o.Coord(g))
+						if at := m.Coord(g); !slices.Equal(homes[g], mesh.Home(layout, tokens, o, at)) {
 							t.Errorf("the home at %+v depends on the placement", at)
 						}
 					}

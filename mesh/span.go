@@ -10,6 +10,15 @@ func (s Span) Last() int { return s.Start + (s.Count-1)*s.Stride }
 // At is position i of the span, 0 <= i < Count.
 func (s Span) At(i int) int { return s.Start + i*s.Stride }
 
+// single is the span with the stride of a single token, which means nothing, set to 1: one content
+// has one form.
+func (s Span) single() Span {
+	if s.Count == 1 {
+		s.Stride = 1
+	}
+	return s
+}
+
 // Set is a set of token positions of one sequence: disjoint spans in rising order of Start. The
 // order of the positions in the spans, one span after the other, is the order of the rows of
 // every tensor that holds the set.
@@ -46,7 +55,7 @@ func (s Set) Rows(lo, hi int) Set {
 	for _, p := range s {
 		a, b := max(lo-at, 0), min(hi-at, p.Count)
 		if a < b {
-			out = append(out, Span{Start: p.At(a), Stride: p.Stride, Count: b - a})
+			out = append(out, Span{Start: p.At(a), Stride: p.Stride, Count: b - a}.single())
 		}
 		at += p.Count
 	}

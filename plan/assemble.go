@@ -32,22 +32,58 @@ func (b *Builder) ShardSet(t Tensor, c int) SetID {
 	return b.groups[c].q
 }
 
-// LaneSet is a chunk of ring shard c's keys, where chunks travel on lanes of their own.
-func (b *Builder) LaneSet(c, lane int) SetID { return b.groups[c].lanes[lane] }
+// LaneSet is a half of ring shard c, in the sequence of the tensor, where halves travel on lanes of
+// their own.
+func (b *Builder) LaneSet(t Tensor, c, lane int) SetID {
+	if t.keyed() {
+		return b.groups[c].kLanes[lane]
+	}
+	return b.groups[c].qLanes[lane]
+}
 
-// HeadsOf is the heads of a tensor that head rank h holds.
+// HeadsOf is the heads of a tensor that head rank h holds; where heads are exchanged in chunks,
+// those of the chunk at hand.
 func (b *Builder) HeadsOf(t Tensor, h int) mesh.Heads {
 	q, kv := mesh.SplitHeads(b.Header.QHeads, b.Header.KHeads, b.Mesh.Head, h)
+	if b.Opt.HeadChunks > 1 {
+		lo, hi := mesh.CutEven(q.Len(), b.Opt.HeadChunks, b.chunk)
+		q = mesh.Heads{Lo: q.Lo + int32(lo), Hi: q.Lo + int32(hi)}
+		kv = b.Header.KVHeads(q)
+	}
 	if t.keyed() {
 		return kv
 	}
 	return q
 }
 
+// Result makes the slot of what a ring axis ends with: Out (which lives as State until it is
+// finalised), DQ or DKV, of the rows and heads of like. It is the session's where that is where it
+// ends, else scratch that the head axis takes over.
+func (b *Builder) Result(t Tensor, like Block) Block {
+	role, before := Scratch, t
+	if t == Out {
+		before = State
+	}
+	switch {
+	case b.Mesh.Head == 1:
+		role = map[Tensor]Role{Out: HomeOut, DQ: HomeDQ, DKV: HomeDKV}[t]
+	case t == Out && b.Opt.HeadChunks == 1:
+		role = HeadOut
+	}
+	return b.LiveOut(role, t, like.Set, like.Heads, before)
+}
+
+// NeedSet is the keys of ring shard j that some query of ring shard c may see, where the ring axis
+// is a Trimmer.
+func (b *Builder) NeedSet(c, j int) SetID { return b.groups[c].needs[j] }
+
 // Peer is the global rank at a coordinate.
 func (b *Builder) Peer(h, c int) int { return b.Mesh.Rank(mesh.Coord{H: h, C: c}) }
 
 // Allowed reports whether any query of set q may see any key of set k.
 func (b *Builder) Allowed(q, k SetID) bool {
+	if yes, known := b.sees.ask(q, k); known {
+		return yes
+	}
 	return b.Header.Mask.Pairs(b.Header.Sets[q], b.Header.Sets[k]) > 0
 }

@@ -29,7 +29,9 @@ type Builder struct {
 	pools  [NumPools][]int32 // free slots, longest free first
 	made   [NumPools]int
 	tick   int32
+	chunk  int       // of heads, at hand
 	groups []group   // the token sets of each ring shard
+	sees   *sees     // which of them may see which
 	args   []Operand // of the op being written
 	deps   []int32
 }
@@ -48,7 +50,8 @@ type Pool uint8
 const (
 	PoolPieces      Pool = iota // exchange pieces
 	PoolState                   // state, delta, head-sharded gradients
-	PoolLand                    // chunks of the home block's dKV
+	PoolLand                    // what comes home of the own block's sum; one pool a lane
+	_                           //
 	PoolKV                      // KV blocks on their way inside a window; one pool a lane
 	_                           //
 	PoolOuter                   // KV blocks on their way between windows; one pool a lane
@@ -58,6 +61,12 @@ const (
 	PoolTravel                  // travelling dKV accumulators; one pool a lane
 	_                           //
 	PoolTravelOuter             // dKV accumulators between windows; one pool a lane
+	_                           //
+	PoolWire                    // accumulators rounded for the way; one pool a lane
+	_                           //
+	PoolWireOuter               // the same, between windows; one pool a lane
+	_                           //
+	PoolVisit                   // what this rank's queries bring to others; one pool a lane
 	_                           //
 	NumPools
 )
@@ -109,7 +118,8 @@ func (b *Builder) LiveOut(role Role, t Tensor, set SetID, heads mesh.Heads, befo
 		return blk
 	}
 	if role == Scratch {
-		return b.Take(PoolState, 0, t, set, heads)
+		blk = b.Take(PoolState, 0, before, set, heads)
+		return b.Become(blk, t)
 	}
 	blk.Slot = b.newSlot(PoolState)
 	s := &b.prog.Slots[blk.Slot]
@@ -119,6 +129,16 @@ func (b *Builder) LiveOut(role Role, t Tensor, set SetID, heads mesh.Heads, befo
 	s.Bytes = max(s.Bytes, b.bytes(blk))
 	blk.Tensor = t
 	return blk
+}
+
+// Become is the block as the tensor that takes its place in its slot.
+func (b *Builder) Become(k Block, t Tensor) Block {
+	k.Tensor = t
+	if !k.Empty {
+		s := &b.prog.Slots[k.Slot]
+		s.Bytes = max(s.Bytes, b.bytes(k))
+	}
+	return k
 }
 
 // Take claims a scratch slot of a pool for a frame that must be written next. With a limit the pool

@@ -84,6 +84,7 @@ func Cost(src Source, t *Topology, opt CostOptions) (*Estimate, error) {
 		passes = src.Passes()
 	}
 	c := &costing{src: src, t: t, h: h, est: &Estimate{Ranks: make([]RankCost, h.Ranks)}}
+	c.pairs = newPairCounter(h)
 	c.slots = make([][]Slot, h.Ranks)
 	c.done = make([]int64, h.Ranks)
 	for _, pass := range passes {
@@ -105,6 +106,7 @@ type costing struct {
 	src   Source
 	t     *Topology
 	h     *Header
+	pairs *pairCounter
 	est   *Estimate
 	slots [][]Slot // of the first pass's programs, for peaks
 	done  []int64  // by rank: when it was done with the passes before
@@ -121,7 +123,7 @@ type passTimes struct {
 
 // pass evaluates one pass after those before.
 func (c *costing) pass(pass Pass) error {
-	f := &flow{pass: pass, h: c.h, t: c.t, begin: slices.Clone(c.done)}
+	f := &flow{pass: pass, h: c.h, t: c.t, pairs: c.pairs, begin: slices.Clone(c.done)}
 	for rank := range c.h.Ranks {
 		p, err := programOf(c.src, pass, rank)
 		if err != nil {
@@ -154,7 +156,7 @@ func (c *costing) count(p *Program, rank int) {
 			kind, class := c.t.Link(rank, int(op.Peer)), ClassOf(p.Pass, op.Lane)
 			r.Bytes[kind][class] += c.h.OperandBytes(&p.Args(i)[0])
 		case Attend, AttendBackward:
-			r.Flops += c.h.pairFlops(p.Pass, c.h.OpPairs(p, i))
+			r.Flops += c.h.pairFlops(p.Pass, c.pairs.of(p, i))
 		}
 	}
 	if c.slots[rank] == nil {
@@ -216,7 +218,7 @@ func (f *flow) add(p *Program, rank int) error {
 		nanos := int64(0)
 		switch {
 		case k.device():
-			nanos = f.t.OpNanos(f.h, p, i, rank)
+			nanos = f.t.opNanos(f.h, p, i, rank, f.pairs.of(p, i))
 		case k == aSend:
 			_, nanos, _ = f.t.Transfer(f.h, p, i, rank, int(op.Peer))
 			f.sends = append(f.sends,

@@ -8,6 +8,7 @@ type flow struct {
 	pass  Pass
 	h     *Header
 	t     *Topology
+	pairs *pairCounter
 	begin []int64 // by rank: when it may begin
 
 	base       []int32 // by rank: its first op; then the end

@@ -65,7 +65,7 @@ func (w *stepWalk) attends() {
 			w.until = append(w.until, 0)
 			n++
 		}
-		w.steps[n-1].Flops += h.pairFlops(p.Pass, h.OpPairs(p, int(op)))
+		w.steps[n-1].Flops += h.pairFlops(p.Pass, w.c.pairs.of(p, int(op)))
 		last := &w.until[n-1-w.first]
 		*last = max(*last, w.end[op])
 	}

@@ -15,6 +15,7 @@ type Counts struct {
 // Count gives the figures of a program. The program must be one that Verify accepts.
 func Count(h *Header, p *Program) Counts {
 	c := Counts{PeakBytes: p.PeakBytes(), Ops: len(p.Ops)}
+	pairs := newPairCounter(h)
 	for i := range p.Ops {
 		op := &p.Ops[i]
 		switch op.Kind {
@@ -28,14 +29,15 @@ func Count(h *Header, p *Program) Counts {
 		case Recv:
 			c.BytesIn[ClassOf(p.Pass, op.Lane)] += h.OperandBytes(&p.Args(i)[0])
 		case Attend, AttendBackward:
-			c.Pairs += h.OpPairs(p, i)
+			c.Pairs += pairs.of(p, i)
 		}
 	}
 	c.Flops = h.pairFlops(p.Pass, c.Pairs)
 	return c
 }
 
-// OpPairs is how many allowed pairs, times query heads, op i computes; 0 if it is no attend.
+// OpPairs is how many allowed pairs, times query heads, op i computes; 0 if it is no attend. It is
+// for one op: of many, Count, StepFlops and Cost know what they have in common.
 func (h *Header) OpPairs(p *Program, i int) int64 {
 	if k := p.Ops[i].Kind; k != Attend && k != AttendBackward {
 		return 0
@@ -47,9 +49,10 @@ func (h *Header) OpPairs(p *Program, i int) int64 {
 // StepFlops are the FLOPs of the program's attends in the order of the list: its ring steps.
 func StepFlops(h *Header, p *Program) []int64 {
 	var out []int64
+	pairs := newPairCounter(h)
 	for i := range p.Ops {
 		if k := p.Ops[i].Kind; k == Attend || k == AttendBackward {
-			out = append(out, h.pairFlops(p.Pass, h.OpPairs(p, i)))
+			out = append(out, h.pairFlops(p.Pass, pairs.of(p, i)))
 		}
 	}
 	return out

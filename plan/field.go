@@ -96,6 +96,7 @@ type field struct {
 	x, y    powers
 	z       []uint64 // z[h] is the sum of z^i over i < h
 	strides []stride
+	tileSum tileSum // scratch of tile
 }
 
 // stride holds what series of one stride s need: x^s, y^s and 1/(x^s-1), 1/(y^s-1), 1/((xy)^s-1).

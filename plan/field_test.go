@@ -110,7 +110,7 @@ func TestTilesAgainstPairsOneByOne(t *testing.T) {
 			m = append(m, drawSlice(t, n))
 		}
 		h := &Header{Sets: []mesh.Set{nil, drawSet(t, n, "q"), drawSet(t, n, "k")}}
-		sets := newSets(f, h)
+		sets := newSets(f, h, setHashes(h))
 		x := newMaskIndex(m).within(rect{0, n, 0, n})
 		qs, ks := h.Sets[1].Positions(), h.Sets[2].Positions()
 		if got, want := f.tile(x, &sets[1], &sets[2]), bruteTile(f, m, qs, ks); got != want {

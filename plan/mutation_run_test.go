@@ -72,7 +72,7 @@ func family(rng *rand.Rand) teethSpec {
 	}
 	return teethSpec{
 		head: m[0], ring: m[1], placement: mesh.Placement(rng.IntN(2)),
-		layout: mesh.Layout(rng.IntN(2)), mask: masks[rng.IntN(len(masks))],
+		layout: mesh.Basic(rng.IntN(2)), mask: masks[rng.IntN(len(masks))],
 		tokens: q, keys: k, heads: h[0], kv: h[1],
 		opt: plan.Options{
 			KVSlots: 2 + rng.IntN(2), DKVSlots: 2 + rng.IntN(2), Partials: 1 + rng.IntN(3),

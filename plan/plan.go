@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
+	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/mesh"
 )
 
@@ -14,6 +16,13 @@ type Options struct {
 	OuterSlots int // slots for the start blocks of inner windows; default 2
 	DKVSlots   int // travelling dKV slots; default 2
 	Partials   int // own dKV partials; default 2
+	// HeadChunks cuts the exchanges of each head rank into that many, by heads: while one chunk is
+	// attended the next one comes. The forward pass then keeps nothing head-sharded, and the
+	// backward pass exchanges its inputs again. Default 1.
+	HeadChunks int
+	// NarrowDKV lets dKV travel round the ring as bf16; it is added up in accumulators all the
+	// same.
+	NarrowDKV bool
 }
 
 func (o Options) withDefaults() Options {
@@ -22,7 +31,21 @@ func (o Options) withDefaults() Options {
 			*n = 2
 		}
 	}
+	o.HeadChunks = max(o.HeadChunks, 1)
 	return o
+}
+
+// String names the options in plan hashes; those of later versions are named where they are not
+// the default.
+func (o Options) String() string {
+	s := fmt.Sprintf("{%d %d %d %d}", o.KVSlots, o.OuterSlots, o.DKVSlots, o.Partials)
+	if o.HeadChunks > 1 {
+		s += fmt.Sprintf(" head chunks %d", o.HeadChunks)
+	}
+	if o.NarrowDKV {
+		s += " dkv bf16"
+	}
+	return s
 }
 
 // Validate refuses slot counts with which a round would stop for ever or be unbounded.
@@ -40,8 +63,31 @@ func (o Options) Validate() error {
 				MaxSlots)
 		}
 	}
+	if o.HeadChunks < 0 {
+		return fmt.Errorf("head-chunks %d: use 1 or more", o.HeadChunks)
+	}
 	return nil
 }
+
+// agree checks options against the shape and the mesh.
+func (s *Spec) agree() error {
+	o, least := &s.Options, s.Shape.QHeads/s.Mesh.Head
+	switch {
+	case o.HeadChunks > 1 && s.Mesh.Head == 1:
+		return fmt.Errorf("head-chunks %d with head degree 1: heads are not exchanged, so there "+
+			"is nothing to cut; use head-chunks 1 or a head degree of at least 2", o.HeadChunks)
+	case o.HeadChunks > least:
+		return fmt.Errorf("head-chunks %d: a head rank of degree %d holds as few as %d of the %d "+
+			"query heads; use at most %d", o.HeadChunks, s.Mesh.Head, least, s.Shape.QHeads, least)
+	case o.NarrowDKV && s.Shape.AccBytes != wireAccBytes:
+		return fmt.Errorf("dkv-wire bf16: sums of %d bytes an element do not travel as bf16; "+
+			"leave dkv-wire out", s.Shape.AccBytes)
+	}
+	return nil
+}
+
+// wireAccBytes is the width of the sums that may travel as bf16: those of f32.
+const wireAccBytes = 4
 
 // MaxSlots is the limit of ring slots, dKV slots and partials.
 const MaxSlots = 64
@@ -59,25 +105,40 @@ type RingAxis interface {
 	String() string
 }
 
+// Trimmer is a RingAxis that sends only rows that are needed; Builder.NeedSet gives them.
+type Trimmer interface {
+	RingAxis
+	Trims() bool
+}
+
 // HeadAxis writes the exchanges between token-sharded and head-sharded blocks.
 type HeadAxis interface {
 	// Gather turns home blocks (this rank's tokens, all heads) into head-sharded ones (the ring
 	// shard's tokens, this rank's heads), each kept under its role or scratch.
 	Gather(b *Builder, home []Block, roles []Role) []Block
-	// Scatter is the inverse, into the session's slots of the given roles; it consumes
-	// accumulators and sums replicas of KV heads.
-	Scatter(b *Builder, head []Block, roles []Role)
+	// Scatter sends head-sharded blocks home and receives what comes home from the others. It
+	// consumes accumulators.
+	Scatter(b *Builder, head []Block) []Landing
+	// Land puts together what has come for each block, of all head chunks, in the session's slots
+	// of the given roles; it sums replicas of KV heads.
+	Land(b *Builder, chunks [][]Landing, roles []Role)
 	String() string
 }
 
+// Landing is what one head chunk brings home of a block: parts in the order in which replicas are
+// summed, and slots to release when they are put together.
+type Landing struct{ Parts, Done []Block }
+
 // Spec is everything that a plan follows from.
 type Spec struct {
-	Shape   Shape
-	Mesh    mesh.Mesh
-	Layout  mesh.Layout
-	Options Options
-	Ring    RingAxis
-	Heads   HeadAxis
+	Shape Shape
+	Mesh  mesh.Mesh
+	// Layout deals the tokens; nil is zigzag. KeyLayout deals the keys where they are a sequence of
+	// their own; nil is Layout.
+	Layout, KeyLayout mesh.Layout
+	Options           Options
+	Ring              RingAxis
+	Heads             HeadAxis
 }
 
 // Plan gives every rank its programs, on demand. It is immutable and safe for concurrent use.
@@ -85,12 +146,14 @@ type Plan struct {
 	spec   Spec
 	header Header
 	groups []group // by ring shard
+	sees   *sees
 }
 
 type group struct {
-	q, k       SetID   // the shard
-	qRun, kRun []SetID // its runs, by head rank
-	lanes      []SetID // its chunks of keys, where they travel apart
+	q, k           SetID   // the shard
+	qRun, kRun     []SetID // its runs, by head rank
+	qLanes, kLanes []SetID // its halves, where they travel apart
+	needs          []SetID // by ring shard: the keys of it that its queries may see, if trimmed
 }
 
 // New checks a spec and makes its plan.
@@ -100,23 +163,30 @@ func New(spec Spec) (*Plan, error) {
 		return nil, fmt.Errorf("plan: dim 0: use 1 to %d (a collective is no attention: see "+
 			"package collect)", MaxDim)
 	}
-	checks := []error{
-		spec.Shape.Validate(), spec.Mesh.Validate(), spec.Options.Validate(),
-		spec.Ring.Validate(spec.Mesh),
+	if spec.Layout == nil {
+		spec.Layout = mesh.Zigzag
 	}
-	for _, err := range checks {
-		if err != nil {
+	if spec.KeyLayout == nil {
+		spec.KeyLayout = spec.Layout
+	}
+	for _, check := range []func() error{
+		spec.Shape.Validate, spec.Mesh.Validate, spec.Options.Validate,
+		func() error { return spec.Ring.Validate(spec.Mesh) },
+		func() error {
+			return mesh.ValidateHeads(spec.Shape.QHeads, spec.Shape.KHeads, spec.Mesh.Head)
+		},
+		spec.agree,
+		func() error { return spec.Layout.Validate(spec.Shape.QTokens, spec.Mesh.Ring) },
+		func() error { return spec.KeyLayout.Validate(spec.Shape.KTokens, spec.Mesh.Ring) },
+		func() error { return spec.Shape.Mask.Validate(spec.Shape.QTokens, spec.Shape.KTokens) },
+	} {
+		if err := check(); err != nil {
 			return nil, fmt.Errorf("plan: %w", err)
 		}
 	}
-	if err := mesh.ValidateHeads(spec.Shape.QHeads, spec.Shape.KHeads, spec.Mesh.Head); err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	if err := spec.Shape.Mask.Validate(spec.Shape.QTokens, spec.Shape.KTokens); err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
 	p := &Plan{spec: spec}
 	p.fillSets()
+	p.sees = newSees(&p.header, p.groups)
 	return p, nil
 }
 
@@ -124,45 +194,78 @@ func New(spec Spec) (*Plan, error) {
 func (p *Plan) fillSets() {
 	s, m := &p.spec.Shape, p.spec.Mesh
 	h := &p.header
-	*h = Header{Shape: *s, Ranks: m.Ranks(), Sets: []mesh.Set{nil}, Names: []string{"none"}}
-	seen := map[string]SetID{"": 0}
-	intern := func(set mesh.Set, name string) SetID {
-		key := fmt.Sprint([]mesh.Span(set))
-		if set.Len() == 0 {
-			key = ""
-		}
-		id, ok := seen[key]
-		if !ok {
-			id = SetID(len(h.Sets))
-			seen[key] = id
-			h.Sets, h.Names = append(h.Sets, set), append(h.Names, name)
-		}
-		return id
-	}
+	*h = Header{Shape: *s, Ranks: m.Ranks(), Sets: []mesh.Set{nil}, Names: []string{noneName}}
 	h.HomeQ, h.HomeK = make([]SetID, h.Ranks), make([]SetID, h.Ranks)
-	lanes := p.spec.Ring.LaneCount()
-	if lanes == 1 {
-		lanes = 0 // the shard itself travels
+	in := interner{header: h, seen: map[uint64][]SetID{}}
+	halves := 0
+	if p.spec.Ring.LaneCount() > 1 {
+		halves = 2 // else the shard itself travels
 	}
-	for c := range m.Ring {
-		g := group{
-			q: intern(p.spec.Layout.Shard(s.QTokens, m.Ring, c), fmt.Sprintf("c%d", c)),
-			k: intern(p.spec.Layout.Shard(s.KTokens, m.Ring, c), fmt.Sprintf("k%d", c)),
-		}
-		for i := range lanes {
-			chunk := p.spec.Layout.Chunk(s.KTokens, m.Ring, c, i)
-			g.lanes = append(g.lanes, intern(chunk, fmt.Sprintf("k%d%c", c, 'a'+i)))
+	p.groups = make([]group, m.Ring)
+	for c := range p.groups {
+		g := &p.groups[c]
+		q, k := p.spec.Layout, p.spec.KeyLayout
+		qs, ks := q.Shard(s.QTokens, m.Ring, c), k.Shard(s.KTokens, m.Ring, c)
+		g.q, g.k = in.id(qs, "c%d", c), in.id(ks, "k%d", c)
+		for i := range halves {
+			g.kLanes = append(g.kLanes,
+				in.id(mesh.Half(k, s.KTokens, m.Ring, c, i), "k%d%c", c, 'a'+i))
+			g.qLanes = append(g.qLanes,
+				in.id(mesh.Half(q, s.QTokens, m.Ring, c, i), "c%d%c", c, 'a'+i))
 		}
 		for i := range m.Head {
-			at := mesh.Coord{H: i, C: c}
-			q := intern(p.spec.Layout.Home(s.QTokens, m, at), fmt.Sprintf("c%d.%d", c, i))
-			k := intern(p.spec.Layout.Home(s.KTokens, m, at), fmt.Sprintf("k%d.%d", c, i))
-			g.qRun, g.kRun = append(g.qRun, q), append(g.kRun, k)
-			r := m.Rank(at)
-			h.HomeQ[r], h.HomeK[r] = q, k
+			g.qRun = append(g.qRun, in.id(run(qs, m.Head, i), "c%d.%d", c, i))
+			g.kRun = append(g.kRun, in.id(run(ks, m.Head, i), "k%d.%d", c, i))
+			r := m.Rank(mesh.Coord{H: i, C: c})
+			h.HomeQ[r], h.HomeK[r] = g.qRun[i], g.kRun[i]
 		}
-		p.groups = append(p.groups, g)
 	}
+	if t, ok := p.spec.Ring.(Trimmer); ok && t.Trims() {
+		p.fillNeeds(&in)
+	}
+}
+
+// fillNeeds adds the sets of what each shard needs of each other.
+func (p *Plan) fillNeeds(in *interner) {
+	h := &p.header
+	for c := range p.groups {
+		for j := range p.groups {
+			need := attn.NeededKeys(h.Mask, h.Sets[p.groups[c].q], h.Sets[p.groups[j].k])
+			p.groups[c].needs = append(p.groups[c].needs, in.id(need, "n%d.%d", c, j))
+		}
+	}
+}
+
+// run is the rows of a shard that head rank i of degree is at home with (mesh.Home).
+func run(shard mesh.Set, degree, i int) mesh.Set {
+	lo, hi := mesh.CutEven(shard.Len(), degree, i)
+	return shard.Rows(lo, hi)
+}
+
+// interner gives each set one number.
+type interner struct {
+	header *Header
+	seen   map[uint64][]SetID // by hash of the content
+}
+
+// id is the number of a set; a new one is named by format.
+func (in *interner) id(set mesh.Set, format string, args ...any) SetID {
+	if set.Len() == 0 {
+		return 0
+	}
+	h := in.header
+	id := SetID(len(h.Sets))
+	h.Sets = append(h.Sets, set)
+	hash := h.SetHash(id)
+	for _, old := range in.seen[hash] {
+		if slices.Equal(h.Sets[old], set) {
+			h.Sets = h.Sets[:id]
+			return old
+		}
+	}
+	in.seen[hash] = append(in.seen[hash], id)
+	h.Names = append(h.Names, fmt.Sprintf(format, args...))
+	return id
 }
 
 // Header is what all programs share.
@@ -180,7 +283,7 @@ func (p *Plan) Program(pass Pass, rank int) (*Program, error) {
 		return nil, fmt.Errorf("plan: rank %d is not in a mesh of %d ranks", rank, p.header.Ranks)
 	}
 	b := NewBuilder(&p.header, p.spec.Mesh, p.spec.Options, pass, rank)
-	b.groups = p.groups
+	b.groups, b.sees = p.groups, p.sees
 	if pass == Forward {
 		p.forward(b)
 	} else {
@@ -189,29 +292,81 @@ func (p *Plan) Program(pass Pass, rank int) (*Program, error) {
 	return b.Program(), nil
 }
 
-// forward: home q, kv -> exchange -> ring -> exchange -> home out.
+// forward: home q, kv -> exchange -> ring -> exchange -> home out, chunk by chunk of heads: the
+// next chunk is exchanged while one is attended.
 func (p *Plan) forward(b *Builder) {
-	head := p.spec.Heads.Gather(b,
-		[]Block{b.Home(HomeKV, KV), b.Home(HomeQ, Q)}, []Role{HeadKV, HeadQ})
-	out := p.spec.Ring.Forward(b, head[1], head[0])
-	p.spec.Heads.Scatter(b, []Block{out}, []Role{HomeOut})
+	home := []Block{b.Home(HomeKV, KV), b.Home(HomeQ, Q)}
+	roles := []Role{HeadKV, HeadQ}
+	if b.Opt.HeadChunks > 1 {
+		roles = []Role{Scratch, Scratch}
+	}
+	p.chunks(b, home, roles, []Role{HomeOut}, func(head []Block) []Landing {
+		out := p.spec.Ring.Forward(b, head[1], head[0])
+		landed := p.spec.Heads.Scatter(b, []Block{out})
+		if b.Opt.HeadChunks > 1 {
+			b.releaseAll(out, head[1], head[0])
+		}
+		return landed
+	})
 }
 
-// backward: home dO -> exchange -> delta -> ring -> exchange -> home dq, dkv.
+// chunks exchanges home blocks chunk by chunk, does the work on each and brings its results home.
+func (p *Plan) chunks(b *Builder, home []Block, roles, results []Role,
+	work func(head []Block) []Landing) {
+	n := b.Opt.HeadChunks
+	var landed [][]Landing
+	next := p.spec.Heads.Gather(b, home, roles)
+	for b.chunk = range n {
+		head := next
+		if b.chunk+1 < n {
+			b.chunk++
+			next = p.spec.Heads.Gather(b, home, roles)
+			b.chunk--
+		}
+		landed = append(landed, work(head))
+	}
+	p.spec.Heads.Land(b, landed, results)
+}
+
+// backward: home dO -> exchange -> delta -> ring -> exchange -> home dq, dkv. In chunks of heads
+// q, kv and out are exchanged again with dO.
 func (p *Plan) backward(b *Builder) {
-	do := p.spec.Heads.Gather(b, []Block{b.Home(HomeDO, DO)}, []Role{Scratch})[0]
-	q, kv := b.HeadSharded(HeadQ, Q), b.HeadSharded(HeadKV, KV)
-	out := b.HeadSharded(HeadOut, Out)
-	delta := b.Take(PoolState, 0, Delta, q.Set, q.Heads)
-	if !delta.Empty {
-		b.Read(do).Read(out).Write(delta).Emit(DeltaOp, b.Tick(0))
+	home, roles := []Block{b.Home(HomeDO, DO)}, []Role{Scratch}
+	chunked := b.Opt.HeadChunks > 1
+	if chunked {
+		home = append(home, b.Home(HomeKV, KV), b.Home(HomeQ, Q), b.Home(HomeOut, Out))
+		roles = []Role{Scratch, Scratch, Scratch, Scratch}
 	}
-	dq, dkv := p.spec.Ring.Backward(b, q, kv, out, do, delta)
-	b.Release(delta)
-	if p.spec.Mesh.Head > 1 {
-		b.Release(do)
+	p.chunks(b, home, roles, []Role{HomeDKV, HomeDQ}, func(head []Block) []Landing {
+		do := head[0]
+		var q, kv, out Block
+		if chunked {
+			kv, q, out = head[1], head[2], head[3]
+		} else {
+			q, kv = b.HeadSharded(HeadQ, Q), b.HeadSharded(HeadKV, KV)
+			out = b.HeadSharded(HeadOut, Out)
+		}
+		delta := b.Take(PoolState, 0, Delta, q.Set, q.Heads)
+		if !delta.Empty {
+			b.Read(do).Read(out).Write(delta).Emit(DeltaOp, b.Tick(0))
+		}
+		dq, dkv := p.spec.Ring.Backward(b, q, kv, out, do, delta)
+		b.Release(delta)
+		if p.spec.Mesh.Head > 1 {
+			b.Release(do)
+		}
+		if chunked {
+			b.releaseAll(kv, q, out)
+		}
+		return p.spec.Heads.Scatter(b, []Block{dkv, dq})
+	})
+}
+
+// releaseAll is Release of several blocks.
+func (b *Builder) releaseAll(blocks ...Block) {
+	for _, k := range blocks {
+		b.Release(k)
 	}
-	p.spec.Heads.Scatter(b, []Block{dkv, dq}, []Role{HomeDKV, HomeDQ})
 }
 
 // Hash is Seal of the programs that the plan itself writes.
@@ -237,6 +392,12 @@ func (p *Plan) Seal(programs []Hash) Hash {
 	fmt.Fprintf(w, "problem %d %d %d %d %d %d %d %d %v %v\n", s.Shape.QTokens, s.Shape.KTokens,
 		s.Shape.QHeads, s.Shape.KHeads, s.Shape.Dim, s.Shape.VDim, s.Shape.ElemBytes,
 		s.Shape.AccBytes, s.Shape.Scale, s.Shape.Mask)
+	if s.Shape.SoftCap != 0 || s.Shape.Sink {
+		fmt.Fprintf(w, "softcap %v sink %v\n", s.Shape.SoftCap, s.Shape.Sink)
+	}
+	if key := s.KeyLayout.String(); key != s.Layout.String() {
+		fmt.Fprintf(w, "key layout %s\n", key)
+	}
 	fmt.Fprintf(w, "mesh %d %d %v\noptions %v %v %v %v\n", s.Mesh.Head, s.Mesh.Ring,
 		s.Mesh.Placement, s.Layout, s.Options, s.Ring, s.Heads)
 	for _, sum := range programs {

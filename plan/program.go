@@ -27,27 +27,32 @@ type Tensor uint8
 
 // The tensors. elem is the element's width, acc the accumulator's.
 const (
-	Q     Tensor = iota // q [rows, heads, D] elem
-	KV                  // k [rows, heads, D] then v [rows, heads, DV], elem
-	State               // acc [rows, heads, DV] then m, l [rows, heads], acc
-	Out                 // out [rows, heads, DV] elem, then lse [rows, heads] acc
-	DO                  // gradient of out [rows, heads, DV] elem
-	Delta               // rowsum(dO*O) [rows, heads] acc
-	DQ                  // gradient of q [rows, heads, D] acc
-	DKV                 // gradients of k then v, as KV, acc
-	Vec                 // contributions to a vector [elements, contributors] elem
-	Sum                 // sums of all contributions [elements, 1] acc
+	Q       Tensor = iota // q [rows, heads, D] elem
+	KV                    // k [rows, heads, D] then v [rows, heads, DV], elem
+	State                 // acc [rows, heads, DV] then m, l [rows, heads], acc
+	Out                   // out [rows, heads, DV] elem, then lse [rows, heads] acc
+	DO                    // gradient of out [rows, heads, DV] elem
+	Delta                 // rowsum(dO*O) [rows, heads] acc
+	DQ                    // gradient of q [rows, heads, D] acc
+	DKV                   // gradients of k then v, as KV, acc
+	Part                  // a finished part of out [rows, heads, DV] acc, then its lse acc
+	Visit                 // q elem, dO elem, lse acc, delta acc: what queries on a visit bring
+	DKVWire               // DKV on its way, as bf16
+	Vec                   // contributions to a vector [elements, contributors] elem
+	Sum                   // sums of all contributions [elements, 1] acc
 	numTensors
 )
 
 // keyed tells whether the tensor's rows are of the key sequence and its heads key/value heads.
-func (t Tensor) keyed() bool { return t == KV || t == DKV || t == Sum }
+func (t Tensor) keyed() bool { return t == KV || t == DKV || t == DKVWire || t == Sum }
 
 // collective tells whether the tensor belongs to collectives, and to nothing else.
 func (t Tensor) collective() bool { return t == Vec || t == Sum }
 
 // Linear tensors are accumulators: made once, added to, handed on exactly once.
-func (t Tensor) Linear() bool { return t == State || t == DQ || t == DKV }
+func (t Tensor) Linear() bool {
+	return t == State || t == DQ || t == DKV || t == Part || t == DKVWire
+}
 
 // Access is what an op does to the region of an operand.
 type Access uint8
@@ -66,7 +71,8 @@ type Kind uint8
 
 // The kinds, with their operands in order.
 //
-//	pack        r|c src          w piece        copies a region into a block of its own
+//	pack        r|c src          w piece        copies a region into a block of its own, a dkv
+//	                                            also rounded into a dkvw
 //	unpack      r|c src...       w dst          puts regions together; DKV of replicas, and Vec
 //	                                            of all contributors into Sum, are added in
 //	                                            operand order
@@ -74,10 +80,13 @@ type Kind uint8
 //	send        r|c block        peer lane tick
 //	recv                         w block        peer lane tick
 //	attend      r q, r kv        + state
-//	attend-bwd  r q kv do out delta   + dq   w dkv partial (last)
+//	attend-bwd  r q kv do out delta   + dq   w|+ dkv (last)
+//	attend-bwd  r visit kv            + dq   w|+ dkv (last)
 //	delta       r do, r out      w delta
-//	accumulate  c partial        + acc
-//	finalize    c state          w out          on one slot: out takes acc's place
+//	visit       r q do out delta w visit        what attend-bwd needs of queries, in one block
+//	accumulate  c partial        + acc          equal regions; acc may be one of a larger block: dq
+//	                                            on dq, dkv or dkvw on dkv, part on state (merged)
+//	finalize    c state          w out|part     on one slot: out takes acc's place
 //	release     slot             ends the slot's life; its operand is the frame that lived there
 const (
 	Pack Kind = iota
@@ -91,6 +100,7 @@ const (
 	Accumulate
 	Finalize
 	Release
+	VisitOp
 	numKinds
 )
 
@@ -109,6 +119,13 @@ const (
 	laneKV2                     // the second chunk's LaneKV
 	laneDKV2                    // the second chunk's LaneDKV
 	LaneCollective              // pieces of collectives
+	LaneQ                       // queries on a visit round the ring: Q, Visit
+	LaneDQ                      // dQ accumulators round the ring
+	LanePart                    // parts of out on their way home
+	_                           //
+	laneQ2                      // the second half's LaneQ
+	laneDQ2                     // the second half's LaneDQ
+	lanePart2                   // the second half's LanePart
 	NumLanes
 )
 

@@ -20,7 +20,7 @@ const (
 //
 // A shape whose Dim and VDim are 0 is a collective: each element of some vectors is the sum of what
 // QHeads contributors bring to it. Both sequences are then the elements, of all groups one after
-// the other; KHeads is 1, and there is no mask and no scale.
+// the other; KHeads is 1, and there is no mask, scale, cap or sink.
 type Shape struct {
 	QTokens, KTokens    int
 	QHeads, KHeads      int
@@ -28,6 +28,8 @@ type Shape struct {
 	ElemBytes, AccBytes int
 	Scale               float64
 	Mask                attn.Mask
+	SoftCap             float64 // of logits (attn.Problem); 0: none
+	Sink                bool    // a learned logit a head joins each row's sum (attn.Problem)
 }
 
 // Validate refuses shapes that no plan can serve, naming the value and what would work.
@@ -48,6 +50,9 @@ func (s *Shape) Validate() error {
 	case math.IsNaN(s.Scale) || math.IsInf(s.Scale, 0):
 		return fmt.Errorf("scale %v is not a finite number: use a number such as %.4g",
 			s.Scale, 1/math.Sqrt(float64(s.Dim)))
+	case math.IsNaN(s.SoftCap) || math.IsInf(s.SoftCap, 0) || s.SoftCap < 0:
+		return fmt.Errorf("softcap %v: use a finite number above 0, such as 50, or 0 for none",
+			s.SoftCap)
 	case s.ElemBytes < 1 || s.AccBytes < s.ElemBytes:
 		return fmt.Errorf("element of %d bytes with an accumulator of %d: an accumulator is at "+
 			"least as wide as its element", s.ElemBytes, s.AccBytes)
@@ -66,7 +71,7 @@ func (s *Shape) validateCollective() error {
 			s.KTokens, MaxTokens)
 	case s.QHeads < 1 || s.QHeads > MaxHeads:
 		return fmt.Errorf("contributors %d of a collective: use 1 to %d", s.QHeads, MaxHeads)
-	case s.KHeads != 1 || len(s.Mask) > 0 || s.Scale != 0:
+	case s.KHeads != 1 || len(s.Mask) > 0 || s.Scale != 0 || s.SoftCap != 0 || s.Sink:
 		return fmt.Errorf("a collective (dim 0 and v-dim 0) with %d sums an element, %d mask "+
 			"slices and scale %v: it has 1 sum and no attention", s.KHeads, len(s.Mask), s.Scale)
 	case s.ElemBytes < 1 || s.AccBytes < s.ElemBytes:
@@ -75,6 +80,9 @@ func (s *Shape) validateCollective() error {
 	}
 	return nil
 }
+
+// bf16Bytes is the width of an element of DKVWire.
+const bf16Bytes = 2
 
 // Bytes is the size of a block: rows tokens of heads heads of a tensor.
 func (s *Shape) Bytes(t Tensor, rows, heads int) int64 {
@@ -97,6 +105,12 @@ func (s *Shape) Bytes(t Tensor, rows, heads int) int64 {
 		return n * d * acc
 	case DKV:
 		return n * (d + dv) * acc
+	case Part:
+		return n * (dv + 1) * acc
+	case Visit:
+		return n * ((d+dv)*elem + 2*acc)
+	case DKVWire:
+		return n * (d + dv) * bf16Bytes
 	case Vec:
 		return n * elem
 	case Sum:
@@ -145,6 +159,12 @@ func (h *Header) ContentHash() uint64 {
 		mix(uint64(x))
 	}
 	mix(math.Float64bits(h.Scale))
+	if h.SoftCap != 0 {
+		mix(math.Float64bits(h.SoftCap))
+	}
+	if h.Sink {
+		mix(sinkMark)
+	}
 	for _, s := range h.Mask {
 		for _, x := range [6]int{s.Q0, s.Q1, s.K0, s.K1, s.Lo, s.Hi} {
 			mix(uint64(x))
@@ -158,6 +178,9 @@ func (h *Header) ContentHash() uint64 {
 	}
 	return v
 }
+
+// sinkMark stands for Sink in a ContentHash.
+const sinkMark = 0x51c4
 
 // OperandBytes is the size of an operand's region.
 func (h *Header) OperandBytes(a *Operand) int64 {

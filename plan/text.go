@@ -3,12 +3,13 @@ package plan
 import "strconv"
 
 var tensorNames = [numTensors]string{ //tidy:table
-	"q", "kv", "st", "o", "do", "dl", "dq", "dkv", "vec", "sum",
+	"q", "kv", "st", "o", "do", "dl", "dq", "dkv", "part", "visit", "dkvw", "vec",
+	"sum",
 }
 
 var kindNames = [numKinds]string{ //tidy:table
 	"pack", "unpack", "zero", "send", "recv", "attend", "attend-bwd", "delta", "accumulate",
-	"finalize", "release",
+	"finalize", "release", "visit",
 }
 
 var roleNames = [NumRoles]string{ //tidy:table

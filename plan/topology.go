@@ -140,11 +140,16 @@ func (t *Topology) LinkID(src, dst int) int { return src*t.Nodes*t.RanksPerNode 
 // an attend's FLOPs over the device's, for other device ops the bytes that they read and write
 // over the memory's rate. Transfers and releases take none here.
 func (t *Topology) OpNanos(h *Header, p *Program, op, rank int) int64 {
+	return t.opNanos(h, p, op, rank, h.OpPairs(p, op))
+}
+
+// opNanos is OpNanos of an op whose pairs are known.
+func (t *Topology) opNanos(h *Header, p *Program, op, rank int, pairs int64) int64 {
 	k := p.Ops[op].Kind
 	seconds := 0.0
 	switch {
 	case k == Attend || k == AttendBackward:
-		seconds = float64(h.pairFlops(p.Pass, h.OpPairs(p, op))) / t.Flops
+		seconds = float64(h.pairFlops(p.Pass, pairs)) / t.Flops
 	case k.Device() && t.Memory > 0:
 		seconds = float64(h.movedBytes(p, op)) / t.Memory
 	}

@@ -11,13 +11,17 @@ const (
 	DKVHops
 	A2ABackward
 	Collective
+	QForward
+	PartForward
+	QBackward
+	DQHops
 	NumClasses
 )
 
 // String is the class's name in JSON.
 func (c Class) String() string {
 	return [NumClasses]string{"a2a_forward", "kv_forward", "kv_backward", "dkv", "a2a_backward",
-		"collective"}[c]
+		"collective", "q_forward", "part_forward", "q_backward", "dq"}[c]
 }
 
 // ClassOf is the class of a transfer on a lane in a pass.
@@ -25,6 +29,15 @@ func ClassOf(pass Pass, lane int32) Class {
 	switch {
 	case lane == LaneCollective:
 		return Collective
+	case lane == LaneQ || lane == laneQ2:
+		if pass == Backward {
+			return QBackward
+		}
+		return QForward
+	case lane == LanePart || lane == lanePart2:
+		return PartForward
+	case lane == LaneDQ || lane == laneDQ2:
+		return DQHops
 	case lane == LaneDKV || lane == laneDKV2:
 		return DKVHops
 	case (lane == LaneKV || lane == laneKV2) && pass == Backward:

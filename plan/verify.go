@@ -77,7 +77,7 @@ func (r *Report) add(found ...Violation) {
 type Sums struct {
 	OwnQ, OwnK    uint64 // x^t over the tokens at home; of a collective OwnQ is x^t z^h of vec.in
 	Cover         uint64 // x^q y^k z^h over what attend and attend-bwd compute
-	Final         uint64 // x^q z^h over what finalize ends
+	Final         uint64 // x^q z^h over what becomes out; with a sink, backward, over deltas
 	Pair          uint64 // hashes of sends minus hashes of receives, modulo 2^64
 	Sends, Recvs  int64
 	Ops           int64
@@ -306,7 +306,7 @@ func (v *verifier) failed(pass Pass, s *Sums) []sumRule {
 		out = append(out, pairsOnce)
 	}
 	rows := fmul(queries, heads)
-	if pass == Backward || v.hdr.Collective() {
+	if pass == Backward && !v.hdr.Sink || v.hdr.Collective() {
 		rows = 0
 	}
 	if s.Final != rows {
@@ -335,7 +335,8 @@ func (v *verifier) unnamed(pass Pass, f sumRule) Violation {
 	case pairsOnce:
 		return unplaced(badCoverage, pass, "some allowed pair is not computed exactly once")
 	case rowsOnce:
-		return unplaced(badCoverage, pass, "some row is not finalised exactly once")
+		return unplaced(badCoverage, pass, "some row is not %s exactly once",
+			[]string{"finalised", "given its delta"}[pass])
 	}
 	return unplaced(badOwnership, pass, "the sums are not those of all %d ranks", v.hdr.Ranks)
 }

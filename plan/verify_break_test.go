@@ -74,7 +74,7 @@ func pairBreakages() []breakage {
 		{"peer beyond", at(fw, 0, 2, func(e *edit) { e.op.Peer = 2 }), "pairing", 0, 2,
 			[]string{"peer 2: ranks are 0 to 1"}},
 		{"lane beyond", at(fw, 0, 2, func(e *edit) { e.op.Lane = NumLanes }), "pairing", 0, 2,
-			[]string{"lane 7: lanes are 0 to 6"}},
+			[]string{"lane 14: lanes are 0 to 13"}},
 	}
 }
 

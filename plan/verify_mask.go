@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 	"sort"
 
@@ -65,50 +66,59 @@ func (f *field) total(x *maskIndex) uint64 {
 
 // tile is the sum of x^q y^k over the pairs of the mask with q in a and k in b.
 func (f *field) tile(x *maskIndex, a, b *setInfo) uint64 {
-	sum := uint64(0)
-	for _, s := range x.near(a.lo, a.hi) {
-		if a.hi < s.Q0 || a.lo >= s.Q1 || b.hi < s.K0 || b.lo >= s.K1 ||
-			b.hi-a.lo < s.Lo || b.lo-a.hi > s.Hi {
-			continue
-		}
-		if s.Q0 <= a.lo && a.hi < s.Q1 && s.K0 <= b.lo && b.hi < s.K1 &&
-			s.Lo <= b.lo-a.hi && b.hi-a.lo <= s.Hi {
-			sum = fadd(sum, fmul(a.x, b.y))
-			continue
-		}
-		sum = fadd(sum, f.spans(&s, a, b))
-	}
-	return sum
+	t := &f.tileSum
+	*t = tileSum{f: f, a: a, b: b}
+	x.sweep(&a.runs, &b.runs, t)
+	return t.sum
 }
 
-// spans is tile for one slice, span by span: pairs of spans that the slice allows wholly cost an
-// addition.
-func (f *field) spans(s *attn.Slice, a, b *setInfo) uint64 {
-	sum := uint64(0)
-	i, end := a.near(s.Q0, s.Q1)
-	for ; i < end; i++ {
-		p := a.spans[i]
-		first, last := p.Start, p.Last()
-		if last < s.Q0 || first >= s.Q1 {
-			continue
-		}
-		inQ := s.Q0 <= first && last < s.Q1
-		whole := uint64(0)
-		lo, hi := max(s.K0, first+s.Lo), min(s.K1, last+s.Hi+1)
-		j, endK := b.near(lo, hi)
-		for ; j < endK; j++ {
-			k := b.spans[j]
-			k0, k1 := k.Start, k.Last()
-			switch {
-			case k1 < lo || k0 >= hi:
-			case inQ && s.K0 <= k0 && k1 < s.K1 && s.Lo <= k0-last && k1-first <= s.Hi:
-				whole = fadd(whole, b.ys[j])
-			default:
-				q, k := spanClip(p, s.Q0, s.Q1), spanClip(k, s.K0, s.K1)
-				sum = fadd(sum, f.band(q, k, s.Lo, s.Hi))
-			}
-		}
-		sum = fadd(sum, fmul(a.xs[i], whole))
+// tileSum adds up what a sweep tells.
+type tileSum struct {
+	f    *field
+	a, b *setInfo
+	sum  uint64
+}
+
+func (t *tileSum) whole(i0, i1, j0, j1 int) {
+	rows, keys := fsub(t.a.xs[i1], t.a.xs[i0]), fsub(t.b.ys[j1], t.b.ys[j0])
+	t.sum = fadd(t.sum, fmul(rows, keys))
+}
+
+func (t *tileSum) border(s *attn.Slice, i, j int) {
+	q, k := spanClip(t.a.spans[i], s.Q0, s.Q1), spanClip(t.b.spans[j], s.K0, s.K1)
+	t.sum = fadd(t.sum, t.f.band(q, k, s.Lo, s.Hi))
+}
+
+// tile is the sum of a tile by the numbers of its sets.
+func (v *verifier) tile(q, k SetID) uint64 {
+	a, b := &v.sets[q], &v.sets[k]
+	sum, known := v.tiles.at(a.same, b.same, len(v.sets))
+	if !known {
+		*sum = v.field.tile(v.mask, a, b)
 	}
-	return sum
+	return *sum
+}
+
+// tileMemo remembers figures of tiles, since the backward pass attends those of the forward pass,
+// and head ranks those of each other. It is direct-mapped.
+type tileMemo struct {
+	cells []tileCell
+	shift int
+}
+
+type tileCell struct{ key, value uint64 }
+
+// maxTileBits bounds a memo: 1 MiB.
+const maxTileBits = 16
+
+// at is where the figure of tile (a,b) of a header of n sets lies, and whether it is there.
+func (m *tileMemo) at(a, b int32, n int) (value *uint64, known bool) {
+	if m.cells == nil {
+		size := min(2*bits.Len(uint(n)), maxTileBits)
+		m.cells, m.shift = make([]tileCell, 1<<size), 64-size
+	}
+	key := uint64(a)<<32 | uint64(b) + 1
+	c := &m.cells[mix64(key)>>m.shift]
+	known, c.key = c.key == key, key
+	return &c.value, known
 }

@@ -125,7 +125,9 @@ func (v *verifier) nameRow(src Source, pass Pass) ([]Violation, error) {
 	var claims []patch
 	err := v.eachProgram(src, pass, func(p *Program) {
 		for i := range p.Ops {
-			if p.Ops[i].Kind == Finalize && len(claims) < v.most {
+			ends := p.Ops[i].Kind == Finalize && p.Args(i)[1].Tensor == Out ||
+				p.Ops[i].Kind == DeltaOp
+			if ends && len(claims) < v.most {
 				a := &p.Args(i)[0]
 				claims = append(claims, patch{int32(p.Rank), int32(i), a.Set, 0, a.Heads})
 			}
@@ -136,7 +138,7 @@ func (v *verifier) nameRow(src Source, pass Pass) ([]Violation, error) {
 		return nil, err
 	}
 	text := fmt.Sprintf("query %d%s, head %d is ", token, v.homeText(token, v.hdr.HomeQ), head)
-	bad := unplaced(badCoverage, pass, "%s", text+times("finalised", by))
+	bad := unplaced(badCoverage, pass, "%s", text+times([]string{"finalised", "given its delta"}[pass], by))
 	bad.place(by)
 	return []Violation{bad}, nil
 }
@@ -223,7 +225,7 @@ func (v *verifier) namePair(src Source, pass Pass) ([]Violation, error) {
 	}
 	for r.q1-r.q0 > 1 || r.k1-r.k0 > 1 {
 		half, rest := r.halves()
-		if m := v.mask.within(half); v.tiles(m, tiles) != v.pairs(m) {
+		if m := v.mask.within(half); v.tileSums(m, tiles) != v.pairs(m) {
 			r = half
 		} else {
 			r = rest
@@ -281,7 +283,7 @@ func (v *verifier) gather(src Source, pass Pass, r rect) ([]patch, rect, error) 
 				if n++; n <= v.most {
 					tiles = append(tiles, t)
 				}
-				sum = fadd(sum, v.tiles(m, []patch{t}))
+				sum = fadd(sum, v.tileSums(m, []patch{t}))
 			}
 		})
 		if err != nil || n <= v.most || r.q1-r.q0 == 1 {
@@ -295,8 +297,8 @@ func (v *verifier) gather(src Source, pass Pass, r rect) ([]patch, rect, error) 
 	}
 }
 
-// tiles is the sum of x^q y^k z^h over what the tiles compute of a mask.
-func (v *verifier) tiles(m *maskIndex, tiles []patch) uint64 {
+// tileSums is the sum of x^q y^k z^h over what the tiles compute of a mask.
+func (v *verifier) tileSums(m *maskIndex, tiles []patch) uint64 {
 	sum := uint64(0)
 	for _, t := range tiles {
 		tile := v.field.tile(m, &v.sets[t.set], &v.sets[t.keys])
@@ -305,7 +307,7 @@ func (v *verifier) tiles(m *maskIndex, tiles []patch) uint64 {
 	return sum
 }
 
-// pairs is what tiles should be.
+// pairs is what tileSums should be.
 func (v *verifier) pairs(m *maskIndex) uint64 {
 	return fmul(v.field.total(m), v.field.heads(v.hdr.AllHeads(Q)))
 }

@@ -14,6 +14,7 @@ type verifier struct {
 	sets  []setInfo
 	mask  *maskIndex
 	memo  pairMemo
+	tiles tileMemo
 	most  int // patches that a second look keeps
 	gets  int // of a collective: how many ranks get an element's sum
 
@@ -58,7 +59,7 @@ func newVerifier(h *Header) (*verifier, []Violation) {
 		return bad(badHome, "token set 0 is not the empty set")
 	}
 	most := max(h.QTokens, h.KTokens)
-	seed := uint64(fieldSeed)
+	seed, hashes := uint64(fieldSeed), setHashes(h)
 	for i, set := range h.Sets {
 		if err := checkSet(set); err != nil {
 			return bad(badHome, "token set %d: %v", i, err)
@@ -66,7 +67,7 @@ func newVerifier(h *Header) (*verifier, []Violation) {
 		for _, p := range set {
 			most = max(most, p.Last())
 		}
-		seed = absorb(seed, h.SetHash(SetID(i)))
+		seed = absorb(seed, hashes[i])
 	}
 	for r := range h.Ranks {
 		q, k := h.HomeQ[r], h.HomeK[r]
@@ -85,7 +86,7 @@ func newVerifier(h *Header) (*verifier, []Violation) {
 		}
 	}
 	v := &verifier{hdr: h, field: newField(seed, most, h.QHeads), most: maxPatches}
-	v.sets = newSets(v.field, h)
+	v.sets = newSets(v.field, h, hashes)
 	for _, set := range h.HomeK {
 		v.gets += v.sets[set].rows
 	}
@@ -148,12 +149,16 @@ func (v *verifier) count(i int32, s *Sums) {
 		s.Recvs++
 		s.Pair -= v.transfer(int(op.Peer), p.Rank, op, &args[0])
 	case Attend, AttendBackward:
-		tile := v.field.tile(v.mask, &v.sets[args[0].Set], &v.sets[args[1].Set])
-		if tile != 0 {
-			s.Cover = fadd(s.Cover, fmul(tile, v.field.heads(args[0].Heads)))
-		}
+		tile := v.tile(args[0].Set, args[1].Set)
+		s.Cover = fadd(s.Cover, fmul(tile, v.field.heads(args[0].Heads)))
 	case Finalize:
-		s.Final = fadd(s.Final, v.sum(regionOf(&args[0])))
+		if args[1].Tensor == Out {
+			s.Final = fadd(s.Final, v.sum(regionOf(&args[0])))
+		}
+	case DeltaOp:
+		if v.hdr.Sink { // each row's share of dsink is made with its delta
+			s.Final = fadd(s.Final, v.sum(regionOf(&args[0])))
+		}
 	}
 }
 

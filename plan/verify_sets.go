@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sort"
 
 	"github.com/kvloom/kvloom/mesh"
 )
@@ -12,15 +11,12 @@ import (
 // setInfo is what Verify knows of a token set. Two sets are the same when they list the same
 // tokens in the same row order, however they are cut into spans; same is the first of them.
 type setInfo struct {
+	runs   // of the first of them, as it is cut
 	same   int32
 	rows   int
-	lo, hi int      // smallest and largest token
-	rising bool     // spans lie one after the other
-	spans  mesh.Set // maximal arithmetic runs; a single token has stride 1
 	x, y   uint64   // sums of x^t and y^t
-	xs, ys []uint64 // the same by span
-	hash   uint64
-	wire   uint64 // the name of the set in block headers: of the spans as they are cut
+	xs, ys []uint64 // the same over the spans before span i
+	wire   uint64   // the name of the set in block headers: of the spans as they are cut
 }
 
 // checkSet refuses sets that are not disjoint rising spans of tokens below MaxTokens.
@@ -86,55 +82,53 @@ func canonical(set mesh.Set) mesh.Set {
 	return out
 }
 
-// newSets describes the header's sets. The map is keyed by content hash, and hits are compared.
-func newSets(f *field, h *Header) []setInfo {
-	infos := make([]setInfo, len(h.Sets))
+// setHashes are the sets' names in block headers.
+func setHashes(h *Header) []uint64 {
+	hashes := make([]uint64, len(h.Sets))
+	for i := range h.Sets {
+		hashes[i] = h.SetHash(SetID(i))
+	}
+	return hashes
+}
+
+// newSets describes the header's sets, whose hashes are those of setHashes. The map is keyed by
+// content hash, and hits are compared.
+func newSets(f *field, h *Header, hashes []uint64) []setInfo {
+	infos, whole := make([]setInfo, len(h.Sets)), make([]mesh.Set, len(h.Sets))
 	seen := make(map[uint64][]int32, len(h.Sets))
 	for i, set := range h.Sets {
 		s := &infos[i]
-		s.same, s.spans = int32(i), canonical(set)
-		for _, p := range s.spans {
-			s.hash = absorb(absorb(absorb(s.hash, uint64(p.Start)), uint64(p.Stride)),
+		s.same, whole[i] = int32(i), canonical(set)
+		hash := uint64(0)
+		for _, p := range whole[i] {
+			hash = absorb(absorb(absorb(hash, uint64(p.Start)), uint64(p.Stride)),
 				uint64(p.Count))
 		}
-		for _, j := range seen[s.hash] {
-			if slices.Equal(infos[j].spans, s.spans) {
+		for _, j := range seen[hash] {
+			if slices.Equal(whole[j], whole[i]) {
 				*s = infos[j]
 				break
 			}
 		}
 		if s.same == int32(i) {
-			seen[s.hash] = append(seen[s.hash], int32(i))
-			s.fill(f)
+			seen[hash] = append(seen[hash], int32(i))
+			s.fill(f, set)
 		}
-		s.wire = h.SetHash(SetID(i))
+		s.wire = hashes[i]
 	}
 	return infos
 }
 
-func (s *setInfo) fill(f *field) {
-	s.rising = true
-	for i, p := range s.spans {
-		x, y := f.sumX(p), f.sumY(p)
-		s.xs, s.ys = append(s.xs, x), append(s.ys, y)
-		s.x, s.y = fadd(s.x, x), fadd(s.y, y)
+func (s *setInfo) fill(f *field, set mesh.Set) {
+	s.runs = newRuns(set)
+	n := len(set)
+	sums := make([]uint64, 2*(n+1))
+	s.xs, s.ys = sums[:n+1:n+1], sums[n+1:]
+	for i, p := range set {
+		s.xs[i+1], s.ys[i+1] = fadd(s.xs[i], f.sumX(p)), fadd(s.ys[i], f.sumY(p))
 		s.rows += p.Count
-		if i == 0 {
-			s.lo, s.hi = p.Start, p.Last()
-			continue
-		}
-		s.rising = s.rising && s.hi < p.Start
-		s.lo, s.hi = min(s.lo, p.Start), max(s.hi, p.Last())
 	}
-}
-
-// near gives the range [a,b) of spans that may meet tokens [lo,hi).
-func (s *setInfo) near(lo, hi int) (a, b int) {
-	if len(s.spans) < 8 || !s.rising {
-		return 0, len(s.spans)
-	}
-	b = sort.Search(len(s.spans), func(n int) bool { return s.spans[n].Start >= hi })
-	return sort.Search(b, func(n int) bool { return s.spans[n].Last() >= lo }), b
+	s.x, s.y = s.xs[n], s.ys[n]
 }
 
 // pairMemo remembers how many tokens two sets share: programs ask the same few pairs again and

@@ -14,7 +14,7 @@ import (
 func setsOf(sets ...mesh.Set) *verifier {
 	h := &Header{Sets: append([]mesh.Set{nil}, sets...)}
 	f := newField(5, 200, 16)
-	return &verifier{hdr: h, field: f, sets: newSets(f, h)}
+	return &verifier{hdr: h, field: f, sets: newSets(f, h, setHashes(h))}
 }
 
 func TestSetsAgainstPositions(t *testing.T) {

@@ -196,12 +196,17 @@ func (v *verifier) form(k Kind, args []Operand) (kind, why string) {
 	}
 	switch k {
 	case Pack:
+		if is(args, 0, DKV, HandOn) && is(args, 1, DKVWire, Write) && v.same(args) {
+			return "", "" // the same sums, rounded for the way
+		}
 		return badSlot, v.moves(args[:1], &args[1], v.same(args))
 	case Unpack:
 		return v.unpack(args)
 	case Zero:
 		if a := &args[0]; a.Access != Write || !a.Tensor.Linear() {
 			why = "zero writes an accumulator: st, dq or dkv"
+		} else if a.Tensor == Part || a.Tensor == DKVWire {
+			why = fmt.Sprintf("zero starts no %v: it is made of a whole accumulator", a.Tensor)
 		}
 	case Send:
 		if a := &args[0]; a.Access != takes(a.Tensor) || a.Tensor == State {
@@ -220,15 +225,20 @@ func (v *verifier) form(k Kind, args []Operand) (kind, why string) {
 			!v.same(args) || v.prog.Pass != Backward {
 			why = "delta reads do and o and writes dl of the same rows, in a backward pass"
 		}
-	case Accumulate:
-		t := args[0].Tensor
-		if t != DQ && t != DKV || !is(args, 0, t, HandOn) || !is(args, 1, t, Add) || !v.same(args) {
-			why = "accumulate hands a partial dq or dkv on to one of the same rows and heads"
+	case VisitOp:
+		if !is(args, 0, Q, Read) || !is(args, 1, DO, Read) || !is(args, 2, Out, Read) ||
+			!is(args, 3, Delta, Read) || !is(args, 4, Visit, Write) || !v.same(args) ||
+			v.prog.Pass != Backward {
+			why = "visit reads q, do, o and dl and writes a visit of the same rows, in a backward " +
+				"pass"
 		}
+	case Accumulate:
+		why = v.accumulate(args)
 	case Finalize:
-		if !is(args, 0, State, HandOn) || !is(args, 1, Out, Write) || !v.same(args) ||
-			args[0].Slot != args[1].Slot || v.prog.Pass != Forward {
-			why = "finalize turns st into o of the same rows, in one slot of a forward pass"
+		t := args[1].Tensor
+		if !is(args, 0, State, HandOn) || !is(args, 1, t, Write) || (t != Out && t != Part) ||
+			!v.same(args) || args[0].Slot != args[1].Slot || v.prog.Pass != Forward {
+			why = "finalize turns st into o or part of the same rows, in one slot of a forward pass"
 		}
 	case Release:
 		if args[0].Access != Read {
@@ -246,8 +256,13 @@ func arity(k Kind, n int) string {
 		want = 2
 	case Attend, DeltaOp:
 		want = 3
+	case VisitOp:
+		want = 5
 	case AttendBackward:
-		want = 7
+		if n == 4 || n == 7 {
+			return ""
+		}
+		return fmt.Sprintf("it has %d operands: attend-bwd has 7, or 4 with a visit", n)
 	case Unpack:
 		if n >= 2 {
 			return ""
@@ -354,18 +369,37 @@ func (v *verifier) attend(args []Operand) string {
 	return v.serves(args)
 }
 
-// attendBackward: r q kv do out delta, + dq, w dkv partial.
+// accumulate: c partial, + acc.
+func (v *verifier) accumulate(args []Operand) string {
+	from, to := args[0].Tensor, args[1].Tensor
+	alike := from == to && (to == DQ || to == DKV)
+	switch {
+	case !alike && !(from == DKVWire && to == DKV) && !(from == Part && to == State):
+		return "accumulate adds dq to dq, dkv or dkvw to dkv, or part to st"
+	case args[0].Access != HandOn || args[1].Access != Add || !v.same(args):
+		return "accumulate hands a partial on to the same rows and heads of an accumulator"
+	}
+	return ""
+}
+
+// attendBackward: r q kv do out delta or r visit kv, + dq, w|+ dkv.
 func (v *verifier) attendBackward(args []Operand) string {
+	n := len(args) - 2
+	dq, dkv := &args[n], &args[n+1]
 	switch {
 	case v.prog.Pass != Backward:
 		return "attend-bwd belongs to a backward pass"
-	case !is(args, 0, Q, Read) || !is(args, 1, KV, Read) || !is(args, 2, DO, Read) ||
-		!is(args, 3, Out, Read) || !is(args, 4, Delta, Read) || !is(args, 5, DQ, Add) ||
-		!is(args, 6, DKV, Write):
-		return "attend-bwd reads q, kv, do, o and dl, adds to dq and writes a partial dkv"
-	case !v.same(args[2:6]) || !v.equal(regionOf(&args[0]), regionOf(&args[2])):
+	case dq.Tensor != DQ || dq.Access != Add || dkv.Tensor != DKV ||
+		(dkv.Access != Write && dkv.Access != Add):
+		return "attend-bwd adds to dq, and writes a partial dkv or adds to one"
+	case n == 2 && (!is(args, 0, Visit, Read) || !is(args, 1, KV, Read)):
+		return "attend-bwd of 4 operands reads a visit and kv"
+	case n == 5 && (!is(args, 0, Q, Read) || !is(args, 1, KV, Read) || !is(args, 2, DO, Read) ||
+		!is(args, 3, Out, Read) || !is(args, 4, Delta, Read)):
+		return "attend-bwd of 7 operands reads q, kv, do, o and dl"
+	case !v.same(args[2:n+1]) || !v.equal(regionOf(&args[0]), regionOf(dq)):
 		return "q, do, o, dl and dq are not of the same rows and heads"
-	case !v.equal(regionOf(&args[1]), regionOf(&args[6])):
+	case !v.equal(regionOf(&args[1]), regionOf(dkv)):
 		return "kv and dkv are not of the same rows and heads"
 	}
 	return v.serves(args)

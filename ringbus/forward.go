@@ -4,12 +4,8 @@ import "github.com/kvloom/kvloom/plan"
 
 // Forward attends every block, in the order of the walk, into one state.
 func (r Ring) Forward(b *plan.Builder, q, kv plan.Block) plan.Block {
-	l := newLoop(b, r, q)
-	role := plan.HeadOut
-	if b.Mesh.Head == 1 {
-		role = plan.HomeOut
-	}
-	out := b.LiveOut(role, plan.Out, q.Set, q.Heads, plan.State)
+	l := newLoop(b, r, plan.KV)
+	out := b.Result(plan.Out, q)
 	st := out
 	st.Tensor = plan.State
 	if !q.Empty {
@@ -19,9 +15,7 @@ func (r Ring) Forward(b *plan.Builder, q, kv plan.Block) plan.Block {
 		var lanes [2]plan.Block
 		for lane := range l.lanes {
 			lanes[lane] = l.arrive(kv, t, lane)
-			if !lanes[lane].Empty {
-				l.pass(lanes[lane], t, lane)
-			}
+			l.pass(lanes[lane], t, lane)
 		}
 		for lane := range l.lanes {
 			blk := lanes[lane]

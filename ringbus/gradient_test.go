@@ -1,6 +1,7 @@
 package ringbus_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/kvloom/kvloom/plan"
@@ -18,7 +19,7 @@ func byTick(p *plan.Program, k plan.Kind, lane int32) map[int32]int {
 
 // TestGradientFollowsItsBlock: the dKV of a block begins as the partial of the first rank that met
 // it and passes the ranks in ring order; each adds its own part, if any, before it sends on. So the
-// order of the sum is the ring's. The block's home gets it after the last hop.
+// order of the sum is the ring's. The block's home gets it from the last rank that adds to it.
 func TestGradientFollowsItsBlock(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := drawPlan(rt, t)
@@ -31,17 +32,27 @@ func TestGradientFollowsItsBlock(t *testing.T) {
 func (r *ringPlan) checkGradients(t *rapid.T, p *plan.Program) {
 	n, c := r.spec.Mesh.Ring, r.spec.Mesh.Coord(p.Rank).C
 	first := firstTick(p, r.spec.Mesh.Head)
-	came, sent := byTick(p, plan.Recv, plan.LaneDKV), byTick(p, plan.Send, plan.LaneDKV)
+	came, sent := map[int32]int{}, byTick(p, plan.Send, plan.LaneDKV)
+	home, homeTick := false, int32(0)
+	for _, i := range ops(p, plan.Recv, plan.LaneDKV) {
+		if slices.Equal(r.hdr.Sets[p.Args(i)[0].Set], r.shard(c)) {
+			home, homeTick = true, p.Ops[i].Tick
+			continue
+		}
+		came[p.Ops[i].Tick] = i
+	}
 	sums, parts := byTick(p, plan.Accumulate, 0), byTick(p, plan.AttendBackward, 0)
 	for step := range n {
 		j, tick := r.blockAt(c, step), first+4*int32(step)
 		own := r.meets(c, j)
-		begun := r.begunBefore(j, step)
+		last := r.lasts(j)
+		on := step <= last && last > 0
+		begun := r.begunBefore(j, step) && on
 		in, hasIn := came[tick+2]
 		sum, hasSum := sums[tick+2]
 		out, hasOut := sent[tick+6]
 		part, hasPart := parts[tick]
-		want := [4]bool{begun, own && begun, own || begun, own}
+		want := [4]bool{begun, own && begun, (own || begun) && on, own}
 		if n == 1 {
 			want = [4]bool{false, false, false, own}
 		}
@@ -56,8 +67,9 @@ func (r *ringPlan) checkGradients(t *rapid.T, p *plan.Program) {
 			t.Fatalf("rank %d step %d: %s sends what is not there", p.Rank, step, r.name(p, out))
 		}
 	}
-	_, home := came[first+4*int32(n)+2]
-	if want := n > 1 && r.begunBefore(c, n); home != want {
+	last := r.lasts(c)
+	want := last > 0 && r.begunBefore(c, n)
+	if n > 1 && (home != want || home && homeTick != first+4*int32(last+1)+2) {
 		t.Fatalf("rank %d: its own dKV comes home: %v, want %v", p.Rank, home, want)
 	}
 }

@@ -89,9 +89,27 @@ func attends(pass plan.Pass) plan.Kind {
 	return plan.Attend
 }
 
-// hops is how many transfers leave each ring rank, by the journey of each block: KV leaves every
-// rank but the last with every block that has tokens; the dKV of a block leaves every rank from
-// the first that met it on.
+// lasts is the last step at which a block of keys is needed: the last of the ring under a full or
+// causal mask of the whole sequence, else the last at which a query sees a key of it; -1 if none.
+func (r *ringPlan) lasts(j int) int {
+	n, s := r.spec.Mesh.Ring, r.spec.Shape.QTokens
+	m := r.spec.Shape.Mask
+	for _, whole := range []attn.Mask{attn.Full(s, s), attn.Causal(s, s)} {
+		if m.TotalPairs() == whole.TotalPairs() {
+			return n - 1
+		}
+	}
+	for t := n - 1; t >= 0; t-- {
+		if r.meets((j+t)%n, j) {
+			return t
+		}
+	}
+	return -1
+}
+
+// hops is how many transfers leave each ring rank, by the journey of each block: KV goes on with
+// every block that has tokens as long as it is needed; the dKV of a block leaves every rank from
+// the first that met it to the last that is to meet it, unless both are its home.
 func (r *ringPlan) hops(c int) (kv, dkv int) {
 	n := r.spec.Mesh.Ring
 	for t := range n {
@@ -99,10 +117,11 @@ func (r *ringPlan) hops(c int) (kv, dkv int) {
 		if r.shard(j).Len() == 0 || n == 1 {
 			continue
 		}
-		if t < n-1 {
+		last := r.lasts(j)
+		if t < last {
 			kv++
 		}
-		if r.begunBefore(j, t+1) {
+		if r.begunBefore(j, t+1) && t <= last && last > 0 {
 			dkv++
 		}
 	}
@@ -165,8 +184,9 @@ func drawPlan(t *rapid.T, tb testing.TB) *ringPlan {
 	return newPlan(tb, m, layout, s, q, kv, mask, opt)
 }
 
-// TestNothingTravelsForNothing: any mask and any sequence. A hop without rows is not sent, and an
-// accumulator that nobody has added to does not travel; all else does, to the next rank.
+// TestNothingTravelsForNothing: any mask and any sequence. A hop without rows is not sent, nor a
+// block that no later rank needs, nor an accumulator that nobody has added to; all else goes to the
+// next rank, and an accumulator that is whole goes home.
 func TestNothingTravelsForNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := drawPlan(rt, t)
@@ -192,8 +212,9 @@ func TestNothingTravelsForNothing(t *testing.T) {
 // checkOps checks that no operand is empty and that ring hops go to the next rank of the ring.
 func (r *ringPlan) checkOps(t *rapid.T, p *plan.Program, at mesh.Coord) {
 	n := r.spec.Mesh.Ring
-	next := r.spec.Mesh.Rank(mesh.Coord{H: at.H, C: (at.C + 1) % n})
-	prev := r.spec.Mesh.Rank(mesh.Coord{H: at.H, C: (at.C + n - 1) % n})
+	rank := func(c int) int { return r.spec.Mesh.Rank(mesh.Coord{H: at.H, C: (c + n) % n}) }
+	next, prev := rank(at.C+1), rank(at.C-1)
+	first := firstTick(p, r.spec.Mesh.Head)
 	for i := range p.Ops {
 		op := &p.Ops[i]
 		for _, a := range p.Args(i) {
@@ -207,6 +228,16 @@ func (r *ringPlan) checkOps(t *rapid.T, p *plan.Program, at mesh.Coord) {
 		want := next
 		if op.Kind == plan.Recv {
 			want = prev
+		}
+		if op.Lane == plan.LaneDKV { // at the end of its journey it goes home
+			t := int(op.Tick-2-first) / 4 // of the receiver
+			if op.Kind == plan.Send {
+				if j := r.blockAt(at.C, t-1); r.lasts(j) == t-1 {
+					want = rank(j)
+				}
+			} else if slices.Equal(r.hdr.Sets[p.Args(i)[0].Set], r.shard(at.C)) {
+				want = rank(at.C + r.lasts(at.C))
+			}
 		}
 		if int(op.Peer) != want {
 			t.Fatalf("%s: its peer should be rank %d", r.name(p, i), want)

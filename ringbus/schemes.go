@@ -10,7 +10,7 @@ import (
 // Scheme is a way of the ring axis under the name that people ask for it by.
 type Scheme struct {
 	Name string
-	// New makes the axis; a scheme without windows, lanes or ways of dKV leaves those out.
+	// New makes the axis. What of the ring's choices it does not have, its Validate refuses.
 	New func(Ring) plan.RingAxis
 }
 
@@ -19,6 +19,9 @@ type Scheme struct {
 func Schemes() []Scheme {
 	return []Scheme{
 		{"ring", func(r Ring) plan.RingAxis { return r }},
+		{"allgather", func(r Ring) plan.RingAxis { return AllGather{r} }},
+		{"halo", func(r Ring) plan.RingAxis { return Halo{r} }},
+		{"passq", func(r Ring) plan.RingAxis { return PassQ{r} }},
 	}
 }
 

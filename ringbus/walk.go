@@ -20,9 +20,30 @@ import (
 //	rank 2 = (1,0)                2        3        0        1
 //	rank 3 = (1,1)                3        2        1        0
 type Ring struct {
-	Inner int    // inner window w, a divisor of the ring degree; 0 is the ring degree
-	DKV   Window // how dKV crosses windows
-	Lanes int    // 2: the two chunks of a shard travel on lanes of their own; 0 is 1
+	Inner  int      // inner window w, a divisor of the ring degree; 0 is the ring degree
+	DKV    Window   // how travelling gradients cross windows
+	Lanes  int      // 2: the two halves of a shard travel on lanes of their own; 0 is 1
+	Rotate Rotation // what travels backward
+}
+
+// Rotation is what goes round the ring in the backward pass.
+type Rotation uint8
+
+// The rotations. RotateKV sends KV blocks round, each followed by its dKV, and dQ stays.
+// RotateQ sends (q, dO, lse, delta) round in one block (plan.Visit), followed by its dQ, and dKV
+// stays: fewer bytes where there are as many KV heads as query heads, since dO, lse and delta are
+// less than v and the accumulator of q is half of that of k and v.
+const (
+	RotateKV Rotation = iota
+	RotateQ
+)
+
+// String is the rotation as the command line spells it.
+func (r Rotation) String() string {
+	if r == RotateQ {
+		return "q"
+	}
+	return "kv"
 }
 
 // Window is how dKV gets from one inner window to the next.
@@ -47,7 +68,11 @@ func (w Window) String() string {
 
 // String names the scheme in plan hashes and texts.
 func (r Ring) String() string {
-	return fmt.Sprintf("ring inner %d dkv %v lanes %d", r.Inner, r.DKV, max(r.Lanes, 1))
+	s := fmt.Sprintf("ring inner %d dkv %v lanes %d", r.Inner, r.DKV, max(r.Lanes, 1))
+	if r.Rotate != RotateKV {
+		s += " rotate " + r.Rotate.String()
+	}
+	return s
 }
 
 // Validate refuses a window that does not divide the ring, and lanes other than 1 and 2.
@@ -55,12 +80,13 @@ func (r Ring) Validate(m mesh.Mesh) error {
 	switch {
 	case r.Inner < 0 || r.Inner > m.Ring || (r.Inner > 0 && m.Ring%r.Inner != 0):
 		return fmt.Errorf("inner window %d does not divide the ring degree %d: use a divisor of "+
-			"it, "+
-			"such as %d", r.Inner, m.Ring, nearestDivisor(m.Ring, r.Inner))
+			"it, such as %d", r.Inner, m.Ring, nearestDivisor(m.Ring, r.Inner))
 	case r.Lanes < 0 || r.Lanes > 2:
 		return fmt.Errorf("lanes %d: a shard travels on 1 or 2 lanes", r.Lanes)
 	case r.DKV > Local:
 		return fmt.Errorf("dkv window %d is unknown: use fold or local", r.DKV)
+	case r.Rotate > RotateQ:
+		return fmt.Errorf("rotation %d is unknown: use kv or q", r.Rotate)
 	}
 	return nil
 }
@@ -82,19 +108,26 @@ func (r Ring) LaneCount() int { return max(r.Lanes, 1) }
 // +1 of the window before, dKV at +2, window sums at +3.
 const ticksPerStep = 4
 
-// loop is the walk of one rank round the ring.
+// loop is the walk of one rank round the ring: blocks of one tensor travel, and meet what stays.
 type loop struct {
 	*plan.Builder
 	ring    Ring
-	q       plan.Block
+	moves   plan.Tensor // KV, Q or Visit
+	lane    int32       // of what travels
+	stays   plan.Tensor // what it meets: Q or KV
 	tick    int32
 	n, c    int // ring degree, this rank's ring index
 	w, outs int // inner window, windows
 	lanes   int
+	all     bool // blocks go all the way round, needed or not: full and causal masks
 }
 
-func newLoop(b *plan.Builder, r Ring, q plan.Block) *loop {
-	l := &loop{Builder: b, ring: r, q: q, n: b.Mesh.Ring, c: b.At.C, w: r.Inner, lanes: 1}
+func newLoop(b *plan.Builder, r Ring, moves plan.Tensor) *loop {
+	l := &loop{Builder: b, ring: r, moves: moves, n: b.Mesh.Ring, c: b.At.C, w: r.Inner, lanes: 1}
+	l.lane, l.stays = plan.LaneKV, plan.Q
+	if moves != plan.KV {
+		l.lane, l.stays = plan.LaneQ, plan.KV
+	}
 	if l.w == 0 {
 		l.w = l.n
 	}
@@ -102,8 +135,21 @@ func newLoop(b *plan.Builder, r Ring, q plan.Block) *loop {
 	if l.n > 1 {
 		l.lanes = r.LaneCount()
 	}
+	l.all = untrimmed(b.Header)
 	l.tick = b.Tick(ticksPerStep * (l.n + 2))
 	return l
+}
+
+// untrimmed reports whether the mask is full or causal over the whole sequence: then every block
+// goes to every rank, and the counts of hops are those of the theory.
+func untrimmed(h *plan.Header) bool {
+	if len(h.Mask) != 1 {
+		return false
+	}
+	s := h.Mask[0]
+	whole := s.Q0 == 0 && s.K0 == 0 && s.Q1 == h.QTokens && s.K1 == h.KTokens &&
+		s.Lo <= 1-h.QTokens
+	return whole && (s.Hi == 0 || s.Hi >= h.KTokens-1)
 }
 
 // place is where a ring index stands in the windows.
@@ -122,8 +168,17 @@ func (l *loop) block(c, t int) int {
 	return l.at(p.o-t/l.w, p.i-t%l.w)
 }
 
+// holder is the ring index that holds block j at step t.
+func (l *loop) holder(j, t int) int {
+	p := l.place(j)
+	return l.at(p.o+t/l.w, p.i+t%l.w)
+}
+
 // peer is the global rank of a place in this rank's ring.
 func (l *loop) peer(o, i int) int { return l.Peer(l.At.H, l.at(o, i)) }
+
+// rankOf is the global rank of a ring index in this rank's ring.
+func (l *loop) rankOf(c int) int { return l.Peer(l.At.H, c) }
 
 // stepTick is the tick of what arrives for step t.
 func (l *loop) stepTick(t int) int32 { return l.tick + int32(ticksPerStep*t) }
@@ -135,48 +190,88 @@ func (l *loop) outerTick(j int) int32 { return l.stepTick((j-1)*l.w) + 1 }
 // set is the tokens that lane number lane of ring index j carries.
 func (l *loop) set(j, lane int) plan.SetID {
 	if l.lanes == 1 {
-		return l.ShardSet(plan.KV, j)
+		return l.ShardSet(l.moves, j)
 	}
-	return l.LaneSet(j, lane)
+	return l.LaneSet(l.moves, j, lane)
 }
 
-// meets reports whether ring index c has a query that may see a key of a lane of ring index j.
+// frame is the block of tensor t that is a lane of ring index j, in no slot yet.
+func (l *loop) frame(t plan.Tensor, j, lane int) plan.Block {
+	set := l.set(j, lane)
+	return plan.Block{Tensor: t, Set: set, Heads: l.HeadsOf(t, l.At.H),
+		Empty: l.Header.Sets[set].Len() == 0}
+}
+
+// meets reports whether a lane of ring index j meets something at ring index c: a query there, or
+// of it, may see a key of it, or there.
 func (l *loop) meets(c, j, lane int) bool {
-	return l.Allowed(l.ShardSet(plan.Q, c), l.set(j, lane))
+	if l.moves == plan.KV {
+		return l.Allowed(l.ShardSet(plan.Q, c), l.set(j, lane))
+	}
+	return l.Allowed(l.set(j, lane), l.ShardSet(plan.KV, c))
 }
 
-// arrive gives a lane of the KV block of step t: at home at step 0, else received. It is empty when
+// met reports whether a lane of block j meets something at one of the steps from <= t < to of its
+// journey.
+func (l *loop) met(j, lane, from, to int) bool {
+	for t := from; t < to; t++ {
+		if l.meets(l.holder(j, t), j, lane) {
+			return true
+		}
+	}
+	return false
+}
+
+// comes reports whether a lane of block j travels to where it is at step t: somebody from there on
+// needs it. A window's start block is what all later windows start from.
+func (l *loop) comes(j, lane, t int) bool {
+	switch {
+	case l.Header.Sets[l.set(j, lane)].Len() == 0:
+		return false
+	case t == 0 || l.all:
+		return true
+	case t%l.w == 0:
+		return l.met(j, lane, t, l.n)
+	}
+	return l.met(j, lane, t, t+l.w-t%l.w)
+}
+
+// number is a lane's number among those of a tensor.
+func number(base int32, lane int) int32 { return base + plan.LaneStep*int32(lane) }
+
+// arrive gives a lane of the block of step t: at home at step 0, else received. It is empty when
 // nothing travels.
 func (l *loop) arrive(home plan.Block, t, lane int) plan.Block {
-	set := l.set(l.block(l.c, t), lane)
-	if t == 0 {
-		home = home.Region(set, home.Heads)
-		home.Empty = l.Header.Sets[set].Len() == 0
-		return home
+	j := l.block(l.c, t)
+	blk := l.frame(l.moves, j, lane)
+	if blk.Empty = !l.comes(j, lane, t); blk.Empty || t == 0 {
+		blk.Slot = home.Slot
+		return blk
 	}
-	p, heads := l.place(l.c), l.HeadsOf(plan.KV, l.At.H)
+	p := l.place(l.c)
 	pool, limit := plan.PoolKV, min(l.Opt.KVSlots, l.w-1)
 	from, tick := l.peer(p.o, p.i-1), l.stepTick(t)
 	if t%l.w == 0 {
 		pool, limit = plan.PoolOuter, l.Opt.OuterSlots
 		from, tick = l.peer(p.o-1, p.i), l.outerTick(t/l.w)
 	}
-	kv := l.Take(pool+plan.Pool(lane), limit, plan.KV, set, heads)
-	if !kv.Empty {
-		l.Recv(kv, from, plan.LaneKV+plan.LaneStep*int32(lane), tick)
-	}
-	return kv
+	blk = l.Take(pool+plan.Pool(lane), limit, l.moves, blk.Set, blk.Heads)
+	l.Recv(blk, from, number(l.lane, lane), tick)
+	return blk
 }
 
 // pass sends a lane of the block of step t on: a window's start block to the next window first,
 // then any block to the next rank inside the window.
-func (l *loop) pass(kv plan.Block, t, lane int) {
-	p, j, s := l.place(l.c), t/l.w, t%l.w
-	number := plan.LaneKV + plan.LaneStep*int32(lane)
-	if s == 0 && j < l.outs-1 {
-		l.Send(kv, l.peer(p.o+1, p.i), number, l.outerTick(j+1))
+func (l *loop) pass(blk plan.Block, t, lane int) {
+	if blk.Empty {
+		return
 	}
-	if s < l.w-1 {
-		l.Send(kv, l.peer(p.o, p.i+1), number, l.stepTick(t+1))
+	p, j, s := l.place(l.c), t/l.w, t%l.w
+	block := l.block(l.c, t)
+	if s == 0 && j < l.outs-1 && l.comes(block, lane, t+l.w) {
+		l.Send(blk, l.peer(p.o+1, p.i), number(l.lane, lane), l.outerTick(j+1))
+	}
+	if s < l.w-1 && l.comes(block, lane, t+1) {
+		l.Send(blk, l.peer(p.o, p.i+1), number(l.lane, lane), l.stepTick(t+1))
 	}
 }

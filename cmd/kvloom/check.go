@@ -174,7 +174,7 @@ func (o *oracle[T]) dense(v *verdict) {
 	out, lse := attn.Dense(&o.problem, o.par)
 	v.Out, v.LSE = measure(o.have.Out, out), measure(o.have.LSE, lse)
 	if o.backward {
-		dq, dk, dv := attn.DenseBackward(&o.problem, o.do, out, lse, o.par)
+		dq, dk, dv, _ := attn.DenseBackward(&o.problem, o.do, out, lse, o.par)
 		v.DQ, v.DK, v.DV = measure(o.have.DQ, dq), measure(o.have.DK, dk), measure(o.have.DV, dv)
 	}
 }

@@ -31,7 +31,7 @@ func exact(t *testing.T) (*request, kvloom.Inputs[float64], kvloom.Outputs[float
 	}
 	var out kvloom.Outputs[float64]
 	out.Out, out.LSE = attn.Dense(p, nil)
-	out.DQ, out.DK, out.DV = attn.DenseBackward(p, in.DO, out.Out, out.LSE, nil)
+	out.DQ, out.DK, out.DV, _ = attn.DenseBackward(p, in.DO, out.Out, out.LSE, nil)
 	return r, in, out
 }
 

@@ -79,7 +79,7 @@ func chunksOf(l mesh.Layout, tokens int, m mesh.Mesh) []chunk {
 			ranks = append(ranks, m.Rank(mesh.Coord{H: h, C: c}))
 		}
 		for i := range 2 {
-			for _, s := range l.Chunk(tokens, m.Ring, c, i) {
+			for _, s := range mesh.Half(l, tokens, m.Ring, c, i) {
 				out = append(out, chunk{s.Start, s.Last() + 1, []int{c}, ranks})
 			}
 		}

@@ -68,14 +68,25 @@ func flush(epoch actors.Epoch) actors.Envelope {
 }
 
 // TestDeviceRunsPrograms runs all ranks' programs by launches, as deep as streams allow, and gets
-// the bits of the store alone.
+// the bits of the store alone; also with elements of BF16, in blocks of which an op has many tasks.
 func TestDeviceRunsPrograms(t *testing.T) {
-	p := newProblem(67, 6, 3, 8, 8, attn.Causal(67, 67))
-	b := newBook(t, p, mesh.Mesh{Head: 2, Ring: 2}, mesh.Zigzag, 8)
-	want := run[float64](t, b, p, cpu.Options{Copy: true}, 4)
+	small := newProblem(67, 6, 3, 8, 8, attn.Causal(67, 67))
+	t.Run("f64", func(t *testing.T) {
+		testDevice[float64](t, small, mesh.Mesh{Head: 2, Ring: 2}, 8, 1e-12)
+	})
+	large := newProblem(600, 3, 3, 5, 64, attn.Causal(600, 40))
+	large.Sink = []float64{0.5, 1, -1}
+	t.Run("bf16", func(t *testing.T) {
+		testDevice[float32](t, rounded(large), mesh.Mesh{Head: 1, Ring: 1}, 2, gateBF16)
+	})
+}
+
+func testDevice[T attn.Float](t *testing.T, p *problem, m mesh.Mesh, bytes int, gate float64) {
+	b := newBook(t, p, m, mesh.Zigzag, bytes)
+	want := run[T](t, b, p, cpu.Options{Copy: true}, 4)
 	pool := cpu.NewPool(3)
 	defer pool.Close()
-	s := cpu.New[float64](b, 4, cpu.Options{Poison: true})
+	s := cpu.New[T](b, m.Ranks(), cpu.Options{Poison: true})
 	defer s.Close()
 	setInputs(t, s, b, p, 0)
 	for round := range b.programs {
@@ -91,18 +102,22 @@ func TestDeviceRunsPrograms(t *testing.T) {
 			t.Errorf("round %d: %d operations in %d ns, want %d", round, g.flops, g.nanos, flops)
 		}
 	}
-	if !same(outputs(t, s, b, p, 0), want) {
+	got := outputs(t, s, b, p, 0)
+	if !same(got, want) {
 		t.Error("devices give other bits than the store alone")
+	}
+	if err := compare(got, dense(p), gate); err != nil {
+		t.Error(err)
 	}
 }
 
 // gang is a bare host of all ranks' devices and links, in one goroutine.
-type gang struct {
-	store    *cpu.Store[float64]
+type gang[T attn.Float] struct {
+	store    *cpu.Store[T]
 	programs []*plan.Program
 	round    int32
 	mail     chan actors.Envelope
-	devices  []*cpu.Device[float64]
+	devices  []*cpu.Device[T]
 	started  [][]bool
 	over     [][]bool
 	queued   [][cudakern.NumStreams]int
@@ -111,8 +126,9 @@ type gang struct {
 	nanos    uint64
 }
 
-func newGang(s *cpu.Store[float64], pool *cpu.Pool, programs []*plan.Program, round int32) *gang {
-	g := &gang{store: s, programs: programs, round: round, mail: make(chan actors.Envelope, 256)}
+func newGang[T attn.Float](s *cpu.Store[T], pool *cpu.Pool, programs []*plan.Program,
+	round int32) *gang[T] {
+	g := &gang[T]{store: s, programs: programs, round: round, mail: make(chan actors.Envelope, 256)}
 	post := func(e actors.Envelope) { g.mail <- e }
 	for r, p := range programs {
 		g.devices = append(g.devices, cpu.NewDevice(int32(r), s, pool, post, cpu.DeviceOptions{}))
@@ -134,7 +150,7 @@ func streamOf(k plan.Kind) uint8 {
 	return cudakern.Compute
 }
 
-func (g *gang) run(t *testing.T) {
+func (g *gang[T]) run(t *testing.T) {
 	for g.left > 0 {
 		for moved := true; moved; {
 			moved = false
@@ -157,7 +173,7 @@ func (g *gang) run(t *testing.T) {
 }
 
 // step gives a device an envelope and notes what it says.
-func (g *gang) step(t *testing.T, e actors.Envelope) {
+func (g *gang[T]) step(t *testing.T, e actors.Envelope) {
 	var out actors.Outbox
 	out.Reset()
 	g.devices[e.To.Rank].Step(0, e, &out)
@@ -172,13 +188,13 @@ func (g *gang) step(t *testing.T, e actors.Envelope) {
 	}
 }
 
-func (g *gang) end(r, i int) {
+func (g *gang[T]) end(r, i int) {
 	g.over[r][i] = true
 	g.left--
 }
 
 // try starts an op if it may start.
-func (g *gang) try(t *testing.T, r, i int) bool {
+func (g *gang[T]) try(t *testing.T, r, i int) bool {
 	p := g.programs[r]
 	op := p.Ops[i]
 	if g.started[r][i] {
@@ -220,7 +236,7 @@ func (g *gang) try(t *testing.T, r, i int) bool {
 }
 
 // hop makes a transfer if its receive is posted.
-func (g *gang) hop(t *testing.T, r, i int) bool {
+func (g *gang[T]) hop(t *testing.T, r, i int) bool {
 	op := g.programs[r].Ops[i]
 	for k, o := range g.programs[op.Peer].Ops {
 		if o.Kind != plan.Recv || o.Peer != int32(r) || o.Lane != op.Lane || o.Tick != op.Tick ||

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 
 	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/plan"
@@ -25,10 +26,14 @@ type Job[T attn.Float] struct {
 	args  []plan.Operand
 	err   error
 
-	items, each int // what tasks cut, and how many of them a task takes
-	block       attn.Block[T]
+	items, each int  // what tasks cut, and how many of them a task takes
+	narrow      bool // q and kv are of BF16: bf16 is what kernels get, else full
+	full        arrays[T, T]
+	bf16        arrays[attn.BF16, T]
 	state       attn.State[T]
-	grad        attn.Grad[T]
+	sink, dsink []T         // of the heads at hand; nil if there are none
+	halves      []attn.BF16 // of a finalize into BF16: where acc is
+	left        atomic.Int32
 	dst         view[T]
 	sources     []view[T]
 
@@ -208,17 +213,26 @@ func (j *Job[T]) whole(i int, t plan.Tensor) view[T] {
 	return v
 }
 
-// adder is whole, for an accumulator: nobody else may hold it.
-func (j *Job[T]) adder(i int, t plan.Tensor) view[T] {
-	v := j.whole(i, t)
-	if j.err == nil {
-		sl, _, _ := j.mem.slot(j.args[i].Slot)
-		if n := j.store.arena.Holders(sl.block); n > 1 {
-			j.fail("the accumulator in slot %d is held %d times: an accumulator has one holder",
-				j.args[i].Slot, n)
-		}
+// rows is region, for consecutive rows of a block with all of its heads.
+func (j *Job[T]) rows(i int, t plan.Tensor) view[T] {
+	v := j.region(i, t)
+	if j.err == nil && !v.run() {
+		j.fail("slot %d holds %v, %v was to be there: attention takes consecutive rows with all "+
+			"heads", j.args[i].Slot, v.frame, v.region)
 	}
 	return v
+}
+
+// sole checks that nobody else holds the accumulator of operand i.
+func (j *Job[T]) sole(i int) {
+	if j.err != nil {
+		return
+	}
+	sl, _, _ := j.mem.slot(j.args[i].Slot)
+	if n := j.store.arena.Holders(sl.block); n > 1 {
+		j.fail("the accumulator in slot %d is held %d times: an accumulator has one holder",
+			j.args[i].Slot, n)
+	}
 }
 
 // fresh readies the slot of operand i for a new life, which begins at End, and makes it dst.
@@ -236,13 +250,13 @@ func (j *Job[T]) fresh(i int, t plan.Tensor) {
 		j.fail("operand %d is %v, the op makes %v", i, a.Tensor, t)
 		return
 	}
-	if n := int64(f.elems()) * elemBytes[T](); n > p.Bytes {
+	if n := f.bytes(); n > p.Bytes {
 		j.fail("%v has %d bytes, slot %d has room for %d", f, n, a.Slot, p.Bytes)
 		return
 	}
 	sl.live, sl.posted = false, 0
-	if j.err = j.store.fit(j.mem, sl, f.elems()); j.err == nil {
-		j.made, j.dst = sl, view[T]{data: sl.data, frame: f, region: f}
+	if j.err = j.store.fit(j.mem, sl, f.bytes()); j.err == nil {
+		j.made, j.dst = sl, view[T]{mem: sl.mem, frame: f, region: f}
 	}
 }
 

@@ -21,7 +21,7 @@ func (s *Store[T]) Post(rank, round, op int32) error {
 	if err != nil {
 		return err
 	}
-	if n := int64(f.elems()) * elemBytes[T](); n > p.Bytes {
+	if n := f.bytes(); n > p.Bytes {
 		err = fmt.Errorf("%v has %d bytes, its slot has room for %d", f, n, p.Bytes)
 		return faultOf(rank, round, m.now, op, err)
 	}
@@ -29,7 +29,7 @@ func (s *Store[T]) Post(rank, round, op int32) error {
 	if !s.opt.Copy {
 		return nil
 	}
-	if err := s.fit(m, sl, f.elems()); err != nil {
+	if err := s.fit(m, sl, f.bytes()); err != nil {
 		return faultOf(rank, round, m.now, op, err)
 	}
 	return nil
@@ -69,7 +69,7 @@ func (s *Store[T]) Hop(src, dst, round, sendOp, recvOp int32) (int64, error) {
 		s.arena.Free(parcel.block)
 		return 0, err
 	}
-	return int64(parcel.region.elems()) * elemBytes[T](), nil
+	return parcel.region.bytes(), nil
 }
 
 // parcel is a block on its way, or a region of it; it is a holder of its own.
@@ -139,17 +139,17 @@ func (s *Store[T]) drop(dst, round, op int32, in *parcel[T]) error {
 		return faultOf(dst, round, m.now, op, err)
 	}
 	// Out may lie in the larger block of the state that it was made of, to which dst has no right.
-	if n := f.elems(); s.opt.Copy || in.part {
+	if n := f.bytes(); s.opt.Copy || in.part {
 		if err := s.fit(m, sl, n); err != nil {
 			return faultOf(dst, round, m.now, op, err)
 		}
 		if in.part {
-			place(&view[T]{data: sl.data, frame: f, region: f}, &in.view, 0, f.rows)
+			place(&view[T]{mem: sl.mem, frame: f, region: f}, &in.view, 0, f.rows)
 		} else {
-			copy(sl.data, in.data)
+			copy(sl.mem, in.mem)
 		}
 		if s.opt.Poison && s.arena.Holders(in.block) == 1 {
-			poison(in.data)
+			poison(in.mem)
 		}
 		s.arena.Free(in.block)
 	} else {

@@ -191,17 +191,21 @@ func (a *Arena) resolve(h cudakern.Handle) *block {
 	return b
 }
 
-// Floats is the memory of a handle as elements of T. Its offset must be a multiple of their size.
-func Floats[T attn.Float](a *Arena, h cudakern.Handle) []T {
+// Bytes is the memory of a handle.
+func (a *Arena) Bytes(h cudakern.Handle) []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	size := int64(unsafe.Sizeof(T(0)))
-	if h.Off%size != 0 {
+	b := a.resolve(h)
+	all := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(b.words))), b.bytes)
+	return all[h.Off : h.Off+h.Len : h.Off+h.Len]
+}
+
+// Floats is the memory of a handle as elements of T. Its offset must be a multiple of their size.
+func Floats[T attn.Float](a *Arena, h cudakern.Handle) []T {
+	if size := elemBytes[T](); h.Off%size != 0 {
 		panic(fmt.Sprintf("memory: handle %+v does not begin at an element of %d bytes", h, size))
 	}
-	b := a.resolve(h)
-	all := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b.words))), b.bytes/size)
-	return all[h.Off/size : (h.Off+h.Len)/size : (h.Off+h.Len)/size]
+	return cast[T](a.Bytes(h))
 }
 
 // classOf is the size class of a block and the words that blocks of it have: multiples of 8 words

@@ -6,14 +6,20 @@ import (
 	"github.com/kvloom/kvloom/plan"
 )
 
-// arity is how many operands an op of a kind has; of an unpack, the least.
-func arity(k plan.Kind) int {
+// arity is how many operands an op of a kind has that has have of them: of an unpack it is the
+// least, and an attend-bwd may have 4, with a visit.
+func arity(k plan.Kind, have int) int {
 	switch k {
 	case plan.Pack, plan.Unpack, plan.Accumulate, plan.Finalize:
 		return 2
 	case plan.Attend, plan.DeltaOp:
 		return 3
+	case plan.VisitOp:
+		return 5
 	case plan.AttendBackward:
+		if have == 4 {
+			return 4
+		}
 		return 7
 	}
 	return 1
@@ -21,7 +27,8 @@ func arity(k plan.Kind) int {
 
 // begin checks an op's operands, finds its arrays and cuts it into tasks.
 func (j *Job[T]) begin(k plan.Kind) (tasks int) {
-	if n := arity(k); len(j.args) < n || (len(j.args) > n && k != plan.Unpack) {
+	n := arity(k, len(j.args))
+	if len(j.args) < n || (len(j.args) > n && k != plan.Unpack) {
 		j.fail("it has %d operands, %v has %d", len(j.args), k, n)
 		return 0
 	}
@@ -36,6 +43,8 @@ func (j *Job[T]) begin(k plan.Kind) (tasks int) {
 		return j.beginAttendBackward()
 	case plan.DeltaOp:
 		return j.beginDelta()
+	case plan.VisitOp:
+		return j.beginVisit()
 	case plan.Accumulate:
 		return j.beginAccumulate()
 	case plan.Finalize:
@@ -57,22 +66,27 @@ func (j *Job[T]) run(task, lo, hi int, scratch *Scratch) {
 	case plan.AttendBackward:
 		j.attendBackward(task, scratch)
 	case plan.DeltaOp:
-		do, out := j.sources[0].part(0), j.sources[1].part(0)
-		kernel.Delta(j.dst.data, do, out, j.what.Header.VDim, lo, hi)
+		j.delta(lo, hi)
+	case plan.VisitOp:
+		j.visit(lo, hi)
 	case plan.Accumulate:
-		kernel.Accumulate(j.dst.data, j.sources[0].data, lo, hi)
+		j.accumulate(lo, hi)
 	case plan.Finalize:
-		kernel.Finalize(j.state.Acc, j.state.M, j.state, j.what.Header.VDim, lo, hi)
+		j.finalize(lo, hi)
 	}
 }
 
 // beginMove readies pack and unpack: regions of blocks go to their places in a block of their own,
-// or the parts of all contributors are summed into one.
+// a dkv also rounded for the way, or the parts of all contributors are summed into one.
 func (j *Job[T]) beginMove() int {
 	last := len(j.args) - 1
 	t, from := j.args[last].Tensor, j.args[last].Tensor
-	if j.summing() {
+	switch {
+	case j.summing():
 		from = plan.Vec
+	case j.what.Program.Ops[j.op].Kind == plan.Pack && t == plan.DKVWire &&
+		j.args[0].Tensor == plan.DKV:
+		from = plan.DKV
 	}
 	elems := 0
 	for i := range last {
@@ -126,10 +140,36 @@ func (j *Job[T]) move(lo, hi int) {
 	}
 }
 
+// beginVisit readies r q do out delta, w visit: what attend-bwd needs of the rows, in one block.
+func (j *Job[T]) beginVisit() int {
+	for i, t := range [...]plan.Tensor{plan.Q, plan.DO, plan.Out, plan.Delta} {
+		v := j.region(i, t)
+		j.sources = append(j.sources, v)
+	}
+	j.fresh(4, plan.Visit)
+	j.alike(4, 0, 1, 2, 3)
+	for i := range j.sources {
+		if v := &j.sources[i]; j.err == nil && !inside(v.region.set, v.set, j.dst.set) {
+			j.fail("slot %d holds %v, %v was to be there", j.args[i].Slot, v.frame, v.region)
+		}
+	}
+	if j.err != nil {
+		return 0
+	}
+	return j.cut(j.dst.rows, j.dst.elems()/j.dst.rows)
+}
+
+// visit does rows [lo,hi) of the visit. Of out it takes lse alone.
+func (j *Job[T]) visit(lo, hi int) {
+	for p, from := range [...]int{0, 0, 1, 0} {
+		placePart(&j.dst, p, &j.sources[p], from, lo, hi)
+	}
+}
+
 func (j *Job[T]) beginZero() int {
 	t := j.args[0].Tensor
-	if !t.Linear() {
-		j.fail("%v is no accumulator", t)
+	if !t.Linear() || t == plan.Part || t == plan.DKVWire {
+		j.fail("%v is no accumulator that starts from nothing", t)
 		return 0
 	}
 	if j.fresh(0, t); j.err != nil {
@@ -146,137 +186,13 @@ func (j *Job[T]) zero(lo, hi int) {
 		kernel.FreshState(j.state, j.what.Header.VDim, lo, hi)
 		return
 	}
-	w := j.dst.width()
-	clear(j.dst.data[lo*w : hi*w])
+	w := j.dst.itemBytes()
+	clear(j.dst.mem[lo*w : hi*w])
 }
 
 // stateOf is a block as running state.
 func stateOf[T attn.Float](v *view[T]) attn.State[T] {
 	return attn.State[T]{Acc: v.part(0), M: v.part(1), L: v.part(2)}
-}
-
-// setBlock readies the kernel's view of q and kv.
-func (j *Job[T]) setBlock(q, kv *view[T]) {
-	if j.err != nil {
-		return
-	}
-	h := j.what.Header
-	arrays, ok := kv.cut()
-	if !ok {
-		j.fail("slot %d holds %v, %v was to be there: attention takes consecutive rows with all "+
-			"heads", j.args[1].Slot, kv.frame, kv.region)
-		return
-	}
-	j.block = attn.Block[T]{
-		QSpans: q.set, KSpans: kv.region.set, QHeads: q.heads.Len(), KHeads: kv.heads.Len(),
-		QHead0: int(q.heads.Lo), KHead0: int(kv.heads.Lo), Group: h.QHeads / h.KHeads,
-		D: h.Dim, DV: h.VDim, Scale: h.Scale, Mask: h.Mask,
-		Q: q.part(0), K: arrays[0], V: arrays[1],
-	}
-	if err := j.block.Validate(); err != nil {
-		j.fail("%w", err)
-	}
-}
-
-func (j *Job[T]) beginAttend() int {
-	q, kv, st := j.whole(0, plan.Q), j.region(1, plan.KV), j.adder(2, plan.State)
-	j.alike(0, 2)
-	j.setBlock(&q, &kv)
-	if j.err != nil {
-		return 0
-	}
-	j.state = stateOf(&st)
-	if j.store.opt.Kernels == Twin {
-		return 1
-	}
-	return kernel.ForwardTasks(&j.block)
-}
-
-func (j *Job[T]) attend(task int, scratch *Scratch) {
-	if j.store.opt.Kernels == Twin {
-		attn.Forward(&j.block, j.state)
-		return
-	}
-	kernel.Forward(&j.block, j.state, task, scratchOf[T](scratch))
-}
-
-func (j *Job[T]) beginAttendBackward() int {
-	q, kv, do := j.whole(0, plan.Q), j.region(1, plan.KV), j.whole(2, plan.DO)
-	out, delta, dq := j.whole(3, plan.Out), j.whole(4, plan.Delta), j.adder(5, plan.DQ)
-	j.fresh(6, plan.DKV)
-	j.alike(0, 2, 3, 4, 5)
-	j.alike(1, 6)
-	j.setBlock(&q, &kv)
-	if j.err != nil {
-		return 0
-	}
-	j.grad = attn.Grad[T]{
-		DO: do.part(0), LSE: out.part(1), Delta: delta.part(0), DQ: dq.part(0),
-		DK: j.dst.part(0), DV: j.dst.part(1),
-	}
-	if j.store.opt.Kernels == Twin {
-		return 1
-	}
-	return kernel.BackwardTasks(&j.block)
-}
-
-func (j *Job[T]) attendBackward(task int, scratch *Scratch) {
-	if j.store.opt.Kernels == Twin {
-		attn.Backward(&j.block, j.grad)
-		return
-	}
-	kernel.Backward(&j.block, j.grad, task, scratchOf[T](scratch))
-}
-
-func (j *Job[T]) beginDelta() int {
-	do, out := j.whole(0, plan.DO), j.whole(1, plan.Out)
-	j.fresh(2, plan.Delta)
-	j.alike(0, 1, 2)
-	if j.err != nil {
-		return 0
-	}
-	j.sources = append(j.sources, do, out)
-	return j.cut(j.dst.items(), j.what.Header.VDim)
-}
-
-func (j *Job[T]) beginAccumulate() int {
-	t := j.args[1].Tensor
-	if t != plan.DKV && t != plan.DQ {
-		j.fail("%v is not summed", t)
-		return 0
-	}
-	part, sum := j.whole(0, t), j.adder(1, t)
-	j.alike(0, 1)
-	if j.err != nil {
-		return 0
-	}
-	j.sources = append(j.sources, part)
-	j.dst = sum
-	j.spent, _, _ = j.mem.slot(j.args[0].Slot)
-	return j.cut(sum.elems(), 1)
-}
-
-// beginFinalize readies the state's own block to become out: out takes acc's place, lse m's.
-func (j *Job[T]) beginFinalize() int {
-	st := j.adder(0, plan.State)
-	j.alike(0, 1)
-	if j.err != nil {
-		return 0
-	}
-	f, sl, _, err := j.mem.operand(&j.args[1])
-	switch {
-	case err != nil:
-		j.err = err
-	case f.tensor != plan.Out || j.args[0].Slot != j.args[1].Slot:
-		j.fail("out must take the place of the state, in its slot")
-	}
-	if j.err != nil {
-		return 0
-	}
-	sl.live = false
-	j.state = stateOf(&st)
-	j.made, j.dst = sl, view[T]{data: sl.data, frame: f, region: f}
-	return j.cut(f.items(), j.what.Header.VDim)
 }
 
 // Flops is the floating-point operations of an op: of attend 2 (D+DV) for each allowed pair of its

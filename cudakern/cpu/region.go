@@ -144,27 +144,40 @@ func (w *walk) clip(lo, hi int) (a, b, n int) {
 
 // place copies v's region to its rows and heads of dst, as far as those are rows [lo,hi).
 func place[T attn.Float](dst, v *view[T], lo, hi int) {
-	widths := v.widths()
-	heads := v.region.heads
-	hs, hd := v.heads.Len(), dst.heads.Len()
-	s0, d0 := int(heads.Lo-v.heads.Lo), int(heads.Lo-dst.heads.Lo)
-	whole := heads.Len() == hs && hs == hd
-	for p, w := range widths {
-		if w == 0 {
-			continue
-		}
-		from, to := v.part(p), dst.part(p)
-		for at := newWalk(v.region.set, v.set, dst.set); at.next(); {
-			a, b, n := at.clip(lo, hi)
-			if n > 0 && whole {
-				copy(to[b*hd*w:(b+n)*hd*w], from[a*hs*w:])
-				continue
-			}
-			for i := range n {
-				copy(to[((b+i)*hd+d0)*w:][:heads.Len()*w], from[((a+i)*hs+s0)*w:])
-			}
+	for p := range maxParts {
+		if v.size(p) > 0 {
+			placePart(dst, p, v, p, lo, hi)
 		}
 	}
+}
+
+// placePart is place for one part of v, which becomes part to of dst.
+func placePart[T attn.Float](dst *view[T], to int, v *view[T], from, lo, hi int) {
+	src, out := v.part8(from), dst.part8(to)
+	ws, wd := v.size(from), dst.size(to)
+	hs, hd := v.heads.Len(), dst.heads.Len()
+	heads := v.region.heads
+	s0, d0 := int(heads.Lo-v.heads.Lo), int(heads.Lo-dst.heads.Lo)
+	for at := newWalk(v.region.set, v.set, dst.set); at.next(); {
+		a, b, n := at.clip(lo, hi)
+		if n > 0 && heads.Len() == hs && hs == hd {
+			put[T](out[b*hd*wd:(b+n)*hd*wd], src[a*hs*ws:(a+n)*hs*ws], wd < ws)
+			continue
+		}
+		for i := range n {
+			x, y := (a+i)*hs+s0, (b+i)*hd+d0
+			put[T](out[y*wd:][:heads.Len()*wd], src[x*ws:][:heads.Len()*ws], wd < ws)
+		}
+	}
+}
+
+// put copies a run of elements; narrow says that they are of T and become BF16.
+func put[T attn.Float](to, from []byte, narrow bool) {
+	if narrow {
+		attn.Narrow(cast[attn.BF16](to), cast[T](from))
+		return
+	}
+	copy(to, from)
 }
 
 // gather sums sources into dst, as far as that is rows [lo,hi): in the order of the sources, the
@@ -191,14 +204,15 @@ func gather[T attn.Float](dst *view[T], sources []view[T], lo, hi int) {
 // sum adds sources of contributors (heads) into dst, which has one head, as far as that is rows
 // [lo,hi): in the order of the sources and their heads; head 0 sets a row and the others are added.
 func sum[T attn.Float](dst *view[T], sources []view[T], lo, hi int) {
+	to := dst.part(0)
 	for i := range sources {
 		v := &sources[i]
-		heads := v.heads.Len()
+		from, heads := v.part(0), v.heads.Len()
 		for h := v.region.heads.Lo; h < v.region.heads.Hi; h++ {
 			for at := newWalk(v.region.set, v.set, dst.set); at.next(); {
 				a, b, n := at.clip(lo, hi)
 				if n > 0 {
-					sumRun(dst.data[b:b+n], v.data[a*heads+int(h-v.heads.Lo):], heads, h == 0)
+					sumRun(to[b:b+n], from[a*heads+int(h-v.heads.Lo):], heads, h == 0)
 				}
 			}
 		}

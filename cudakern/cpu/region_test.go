@@ -3,7 +3,9 @@ package cpu
 import (
 	"slices"
 	"testing"
+	"unsafe"
 
+	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/mesh"
 	"github.com/kvloom/kvloom/plan"
 	"pgregory.net/rapid"
@@ -49,22 +51,49 @@ func seq(n int) []int {
 }
 
 // blockOf makes a view whose values say seed, part, token, head and element.
-func blockOf(h *plan.Header, t plan.Tensor, set mesh.Set, heads mesh.Heads,
-	seed int) view[float64] {
+func blockOf[T attn.Float](h *plan.Header, t plan.Tensor, set mesh.Set, heads mesh.Heads,
+	seed int) view[T] {
 	f := frame{header: h, tensor: t, heads: heads, set: set, rows: set.Len()}
-	v := view[float64]{data: make([]float64, f.elems()), frame: f, region: f}
-	at := 0
-	for p, w := range f.widths() {
+	v := view[T]{mem: memory(int(f.bytes())), frame: f, region: f}
+	for p := range f.widths() {
+		at := 0
+		put := func(x float64) { v.part(p)[at] = T(x) }
+		if v.narrow(p) {
+			put = func(x float64) { v.part16(p)[at] = attn.ToBF16(float32(x)) }
+		}
 		for _, token := range set.Positions() {
 			for head := heads.Lo; head < heads.Hi; head++ {
-				for e := range w {
-					v.data[at] = value(seed, p, token, int(head), e)
+				for e := range f.widths()[p] {
+					put(value(seed, p, token, int(head), e))
 					at++
 				}
 			}
 		}
 	}
 	return v
+}
+
+// memory is zeroed bytes at a multiple of 8.
+func memory(n int) []byte {
+	words := make([]uint64, n/8+1)
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
+}
+
+// values are the elements of a block, part by part.
+func values[T attn.Float](v *view[T]) []float64 {
+	var out []float64
+	for p := range v.widths() {
+		if v.narrow(p) {
+			for _, x := range v.part16(p) {
+				out = append(out, float64(x.Float32()))
+			}
+			continue
+		}
+		for _, x := range v.part(p) {
+			out = append(out, float64(x))
+		}
+	}
+	return out
 }
 
 func value(seed, part, token, head, e int) float64 {
@@ -87,21 +116,34 @@ func TestSameRows(t *testing.T) {
 
 // TestPlace copies pieces of one block into another and compares every element.
 func TestPlace(t *testing.T) {
-	h := &plan.Header{Shape: plan.Shape{Dim: 2, VDim: 3}}
+	t.Run("full", testPlace[float64])
+	t.Run("bf16", testPlace[float32])
+}
+
+// testPlace is TestPlace; with T of float32 elements are BF16.
+func testPlace[T attn.Float](t *testing.T) {
+	h := &plan.Header{Shape: plan.Shape{Dim: 3, VDim: 5, ElemBytes: 8, AccBytes: 8}}
+	if elemBytes[T]() == 4 {
+		h.ElemBytes, h.AccBytes = 2, 4
+	}
 	rapid.Check(t, func(t *rapid.T) {
-		tensor := plan.Tensor(rapid.IntRange(0, int(plan.DKV)).Draw(t, "tensor"))
+		tensor := plan.Tensor(rapid.IntRange(0, int(plan.DKVWire)).Draw(t, "tensor"))
 		region := drawTokens(t, "region", seq(20))
 		extra := drawTokens(t, "extra", []int{20, 21, 22, 23})
 		from := append(slices.Clone(region), extra...)
-		src := blockOf(h, tensor, cutSet(t, from), mesh.Heads{Lo: 1, Hi: 5}, 1)
+		src := blockOf[T](h, tensor, cutSet(t, from), mesh.Heads{Lo: 1, Hi: 5}, 1)
 		lo := rapid.Int32Range(1, 4).Draw(t, "lo")
 		heads := mesh.Heads{Lo: lo, Hi: rapid.Int32Range(lo+1, 5).Draw(t, "hi")}
 		if rapid.Bool().Draw(t, "all heads") {
 			heads = src.heads
 		}
-		dst := blockOf(h, tensor, cutSet(t, region), heads, 0)
+		to := tensor
+		if tensor == plan.DKV && rapid.Bool().Draw(t, "rounded for the way") {
+			to = plan.DKVWire
+		}
+		dst := blockOf[T](h, to, cutSet(t, region), heads, 0)
 		rows := len(region)
-		clear(dst.data)
+		clear(dst.mem)
 		src.region = frame{header: h, tensor: tensor, heads: heads, rows: rows}
 		src.region.set = cutSet(t, region)
 		if !inside(src.region.set, src.set, dst.set) {
@@ -110,9 +152,9 @@ func TestPlace(t *testing.T) {
 		cut := rapid.IntRange(0, rows).Draw(t, "cut")
 		place(&dst, &src, 0, cut)
 		place(&dst, &src, cut, rows)
-		want := blockOf(h, tensor, dst.set, heads, 1)
-		if !slices.Equal(dst.data, want.data) {
-			t.Fatalf("placed %v, want %v", dst.data, want.data)
+		want := blockOf[T](h, to, dst.set, heads, 1)
+		if !slices.Equal(dst.mem, want.mem) {
+			t.Fatalf("placed %v, want %v", values(&dst), values(&want))
 		}
 		outside := slices.Clone(src.region.set)
 		outside = append(outside, mesh.Span{Start: 30, Stride: 1, Count: 1})
@@ -122,15 +164,58 @@ func TestPlace(t *testing.T) {
 	})
 }
 
+// TestParts draws blocks of every tensor: their sizes are the plan's, their parts fill the block
+// without gaps and each is aligned for its elements.
+func TestParts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := &plan.Header{Shape: plan.Shape{
+			Dim: rapid.IntRange(1, 5).Draw(t, "dim"), VDim: rapid.IntRange(1, 5).Draw(t, "v-dim"),
+			ElemBytes: rapid.SampledFrom([]int{2, 4}).Draw(t, "bytes"), AccBytes: 4}}
+		tensor := plan.Tensor(rapid.IntRange(0, int(plan.DKVWire)).Draw(t, "tensor"))
+		heads := rapid.IntRange(1, 3).Draw(t, "heads")
+		v := blockOf[float32](h, tensor, cutSet(t, drawTokens(t, "rows", seq(7))),
+			mesh.Heads{Hi: int32(heads)}, 1)
+		if want := h.Bytes(tensor, v.rows, heads); v.bytes() != want {
+			t.Fatalf("%v has %d bytes, the plan says %d", v.frame, v.bytes(), want)
+		}
+		if v.rows == 0 {
+			return
+		}
+		seen := make([]bool, len(v.mem))
+		base := uintptr(unsafe.Pointer(unsafe.SliceData(v.mem)))
+		for p := range maxParts {
+			mem := v.part8(p)
+			if len(mem) == 0 {
+				continue
+			}
+			at := uintptr(unsafe.Pointer(unsafe.SliceData(mem))) - base
+			if size := uintptr(v.size(p) / v.widths()[p]); at%size != 0 {
+				t.Fatalf("part %d of %v, of elements of %d bytes, begins at %d", p, v.frame, size, at)
+			}
+			for i := range mem {
+				if seen[int(at)+i] {
+					t.Fatalf("byte %d of %v is of two parts", int(at)+i, v.frame)
+				}
+				seen[int(at)+i] = true
+			}
+		}
+		if i := slices.Index(seen, false); i >= 0 {
+			t.Fatalf("byte %d of %v is of no part", i, v.frame)
+		}
+	})
+}
+
 // TestGather sums overlapping sources, in the order given, and compares with sums by element.
 func TestGather(t *testing.T) {
-	h := &plan.Header{Shape: plan.Shape{Dim: 2, VDim: 3}}
+	h := &plan.Header{Shape: plan.Shape{Dim: 2, VDim: 3, ElemBytes: 8, AccBytes: 8}}
 	rapid.Check(t, func(t *rapid.T) {
 		tokens := drawTokens(t, "tokens", seq(12))
 		heads := mesh.Heads{Lo: 2, Hi: 6}
-		dst := blockOf(h, plan.DKV, cutSet(t, tokens), heads, 0)
-		for i := range dst.data {
-			dst.data[i] = -1
+		dst := blockOf[float64](h, plan.DKV, cutSet(t, tokens), heads, 0)
+		for p := range 2 {
+			for i := range dst.part(p) {
+				dst.part(p)[i] = -1
+			}
 		}
 		n := rapid.IntRange(1, 4).Draw(t, "sources")
 		sources := make([]view[float64], n)
@@ -142,7 +227,7 @@ func TestGather(t *testing.T) {
 			if rapid.Bool().Draw(t, "some rows") {
 				part = drawTokens(t, "rows", tokens)
 			}
-			sources[i] = blockOf(h, plan.DKV, cutSet(t, part), mesh.Heads{Lo: lo, Hi: hi}, i+1)
+			sources[i] = blockOf[float64](h, plan.DKV, cutSet(t, part), mesh.Heads{Lo: lo, Hi: hi}, i+1)
 			has[i] = map[[2]int]bool{}
 			for _, token := range part {
 				for head := lo; head < hi; head++ {
@@ -153,7 +238,7 @@ func TestGather(t *testing.T) {
 		cut := rapid.IntRange(0, len(tokens)).Draw(t, "cut")
 		gather(&dst, sources, cut, len(tokens))
 		gather(&dst, sources, 0, cut)
-		at := 0
+		at, got := 0, values(&dst)
 		for p, w := range dst.widths() {
 			for _, token := range dst.set.Positions() {
 				for head := 2; head < 6; head++ {
@@ -167,9 +252,9 @@ func TestGather(t *testing.T) {
 						if !any {
 							want = -1
 						}
-						if dst.data[at] != want {
+						if got[at] != want {
 							t.Fatalf("token %d head %d: %v, want %v", token, head,
-								dst.data[at], want)
+								got[at], want)
 						}
 						at++
 					}
@@ -183,7 +268,8 @@ func TestGather(t *testing.T) {
 // each, and compares with sums in the order of contributors, bit by bit.
 func TestSum(t *testing.T) {
 	const contributors = 5
-	h := &plan.Header{Shape: plan.Shape{QHeads: contributors, KHeads: 1}}
+	h := &plan.Header{Shape: plan.Shape{
+		QHeads: contributors, KHeads: 1, ElemBytes: 8, AccBytes: 8}}
 	rapid.Check(t, func(t *rapid.T) {
 		tokens := drawTokens(t, "elements", seq(12))
 		want := make([]float64, 12)
@@ -195,9 +281,9 @@ func TestSum(t *testing.T) {
 				return slices.Contains(front, x)
 			})
 			for _, part := range [][]int{front, back} {
-				v := blockOf(h, plan.Vec, cutSet(t, part), mesh.Heads{Lo: lo, Hi: hi}, 1)
-				for i := range v.data {
-					v.data[i] = 1 / v.data[i] // not exact, so that the order shows
+				v := blockOf[float64](h, plan.Vec, cutSet(t, part), mesh.Heads{Lo: lo, Hi: hi}, 1)
+				for i, x := range v.part(0) {
+					v.part(0)[i] = 1 / x // not exact, so that the order shows
 				}
 				sources = append(sources, v)
 			}
@@ -209,13 +295,13 @@ func TestSum(t *testing.T) {
 				want[token] += 1 / value(1, 0, token, c, 0)
 			}
 		}
-		dst := blockOf(h, plan.Sum, cutSet(t, tokens), mesh.Heads{Hi: 1}, 0)
+		dst := blockOf[float64](h, plan.Sum, cutSet(t, tokens), mesh.Heads{Hi: 1}, 0)
 		cut := rapid.IntRange(0, len(tokens)).Draw(t, "cut")
 		sum(&dst, sources, cut, len(tokens))
 		sum(&dst, sources, 0, cut)
 		for i, token := range dst.set.Positions() {
-			if dst.data[i] != want[token] {
-				t.Fatalf("element %d is %v, want %v", token, dst.data[i], want[token])
+			if got := dst.part(0)[i]; got != want[token] {
+				t.Fatalf("element %d is %v, want %v", token, got, want[token])
 			}
 		}
 	})

@@ -4,66 +4,8 @@ import (
 	"fmt"
 
 	"github.com/kvloom/kvloom/attn"
-	"github.com/kvloom/kvloom/mesh"
 	"github.com/kvloom/kvloom/plan"
 )
-
-// frame says what a block holds: which rows and heads of which tensor.
-type frame struct {
-	header *plan.Header
-	tensor plan.Tensor
-	heads  mesh.Heads
-	set    mesh.Set
-	rows   int
-}
-
-// frameOf is the region that an operand names.
-func frameOf(h *plan.Header, t plan.Tensor, set plan.SetID, heads mesh.Heads) frame {
-	return frame{header: h, tensor: t, heads: heads, set: h.Sets[set], rows: h.Sets[set].Len()}
-}
-
-// widths are the elements that each part of a block has for one row and head; a part is one array
-// [rows, heads, width], and parts follow one another.
-func (f *frame) widths() [3]int {
-	d, dv := f.header.Dim, f.header.VDim
-	switch f.tensor {
-	case plan.Q, plan.DQ:
-		return [3]int{d}
-	case plan.KV, plan.DKV:
-		return [3]int{d, dv}
-	case plan.State:
-		return [3]int{dv, 1, 1}
-	case plan.Out:
-		return [3]int{dv, 1}
-	case plan.DO:
-		return [3]int{dv}
-	}
-	return [3]int{1} // plan.Delta, plan.Vec, plan.Sum
-}
-
-// items is the rows of all heads.
-func (f *frame) items() int { return f.rows * f.heads.Len() }
-
-// width is the elements of one row and head.
-func (f *frame) width() int {
-	w := f.widths()
-	return w[0] + w[1] + w[2]
-}
-
-// elems is the size of the block.
-func (f *frame) elems() int { return f.items() * f.width() }
-
-// same reports whether two blocks hold the same region; their headers may be different copies.
-func (f *frame) same(o *frame) bool {
-	return f.tensor == o.tensor && f.heads == o.heads && f.rows == o.rows &&
-		f.header.Dim == o.header.Dim && f.header.VDim == o.header.VDim && sameRows(f.set, o.set)
-}
-
-// String is the region in errors, such as kv of 12 tokens [{0 1 12}], heads 0:2.
-func (f frame) String() string {
-	return fmt.Sprintf("%v of %d tokens %v, heads %d:%d", f.tensor, f.rows, f.set, f.heads.Lo,
-		f.heads.Hi)
-}
 
 // enter makes a round the one at hand: the slots of the one before are given up, the new one's are
 // claimed, and the session's blocks that must be there are checked.
@@ -76,11 +18,13 @@ func (s *Store[T]) enter(m *rankMem[T], round int32) error {
 	if !ok || b.Header == nil || b.Program == nil {
 		return fmt.Errorf("rank %d: round %d is not in its book", m.rank, round)
 	}
-	if n := int(elemBytes[T]()); b.Header.ElemBytes != n || b.Header.AccBytes != n {
-		return fmt.Errorf("rank %d, round %d: the plan's elements have %d bytes and accumulators "+
-			"%d, this store's have %d", m.rank, round, b.Header.ElemBytes, b.Header.AccBytes, n)
+	if err := fitsStore[T](b.Header); err != nil {
+		return fmt.Errorf("rank %d, round %d: %w", m.rank, round, err)
 	}
 	ses := m.open(b.State)
+	if err := ses.sinks.begin(&b); err != nil {
+		return fmt.Errorf("rank %d, round %d, state %d: %w", m.rank, round, b.State, err)
+	}
 	for i := range b.Program.Slots {
 		p := &b.Program.Slots[i]
 		if p.Role == plan.Scratch {
@@ -96,6 +40,19 @@ func (s *Store[T]) enter(m *rankMem[T], round int32) error {
 		}
 	}
 	return s.claim(m, round, b, ses)
+}
+
+// fitsStore checks the widths of a plan: accumulators are of T, and so are elements, but that those
+// of attention may be BF16 where T is float32.
+func fitsStore[T attn.Float](h *plan.Header) error {
+	n := int(elemBytes[T]())
+	narrow := h.ElemBytes == narrowBytes && n == 4 && !h.Collective()
+	if h.AccBytes != n || (h.ElemBytes != n && !narrow) {
+		return fmt.Errorf("the plan's elements have %d bytes and accumulators %d, this store's "+
+			"have %d (with accumulators of 4, elements of attention may have 2)", h.ElemBytes,
+			h.AccBytes, n)
+	}
+	return nil
 }
 
 // claim takes the slots of a round.
@@ -162,6 +119,11 @@ func (sl *slot[T]) begin(h *plan.Header, p *plan.Slot) error {
 
 // fits compares the lengths of given parts with the frame that the plan has for them.
 func (sl *slot[T]) fits(want *frame) error {
+	if sl.narrow != want.narrow(0) {
+		return fmt.Errorf("it was given before the width of its elements was known: the plan's "+
+			"have %d bytes; name the plan (Expect) before the inputs (SetInput)",
+			want.header.ElemBytes)
+	}
 	w := want.widths()
 	for i := range sl.given {
 		if n := want.items() * w[i]; sl.parts[i] != n {
@@ -197,6 +159,10 @@ func (m *rankMem[T]) operand(a *plan.Operand) (frame, *slot[T], *plan.Slot, erro
 		return frame{}, nil, nil, fmt.Errorf("%v in slot %d is empty: ops have no empty operands",
 			f, a.Slot)
 	}
+	if all := h.AllHeads(a.Tensor); !f.heads.Within(all) {
+		return frame{}, nil, nil, fmt.Errorf("%v in slot %d: the plan has %d heads", f, a.Slot,
+			all.Hi)
+	}
 	sl, p, err := m.slot(a.Slot)
 	return f, sl, p, err
 }
@@ -215,36 +181,5 @@ func (m *rankMem[T]) held(a *plan.Operand) (view[T], *slot[T], error) {
 		return view[T]{}, nil, fmt.Errorf("slot %d holds %v, %v was to be there", a.Slot,
 			sl.frame, f)
 	}
-	return view[T]{data: sl.data, frame: sl.frame, region: f}, sl, nil
-}
-
-// view is a block and the region of it that an op names.
-type view[T attn.Float] struct {
-	data []T
-	frame
-	region frame
-}
-
-// cut is the view of the region alone, when that is consecutive rows of the block with all heads:
-// its arrays are then slices of the block's, from row row on.
-func (v *view[T]) cut() (arrays [3][]T, ok bool) {
-	row, ok := runOf(v.region.set, v.set)
-	if !ok || v.region.heads != v.heads {
-		return arrays, false
-	}
-	for p, w := range v.widths() {
-		n := v.heads.Len() * w
-		arrays[p] = v.part(p)[row*n : (row+v.region.rows)*n]
-	}
-	return arrays, true
-}
-
-// part is array p of the block.
-func (v *view[T]) part(p int) []T {
-	w, n := v.widths(), v.items()
-	at := 0
-	for i := range p {
-		at += n * w[i]
-	}
-	return v.data[at : at+n*w[p] : at+n*w[p]]
+	return view[T]{mem: sl.mem, frame: sl.frame, region: f}, sl, nil
 }

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"fmt"
-	"math"
 	"sync"
 	"unsafe"
 
@@ -102,20 +101,23 @@ type rankMem[T attn.Float] struct {
 
 // session is the blocks with a role of one layer and one micro-batch.
 type session[T attn.Float] struct {
-	state int32
-	slots [plan.NumRoles]slot[T]
+	state  int32
+	narrow bool // elements are BF16: see Expect
+	slots  [plan.NumRoles]slot[T]
+	sinks  sinks[T]
 }
 
 // slot holds at most one block. The block may be shared with slots of other ranks.
 type slot[T attn.Float] struct {
 	block cudakern.Handle
-	data  []T   // what of the block is used; nil when there is none
-	right int64 // bytes that the slot may hold; 0 outside a round
-	held  int64 // bytes that the block counts for here
+	mem   []byte // what of the block is used; nil when there is none
+	right int64  // bytes that the slot may hold; 0 outside a round
+	held  int64  // bytes that the block counts for here
 	frame frame
 	// live says that frame is there, whole; a block that is not live only waits for its next life.
 	live   bool
 	given  int    // parts that SetInput copied here, their frame not yet known; 0 if none
+	narrow bool   // they are BF16
 	parts  [2]int // their lengths
 	posted int32  // the receive that may fill the slot, plus one
 }
@@ -139,9 +141,22 @@ func inputParts(role plan.Role) int {
 	return 0
 }
 
+// Expect names the plan that rounds of a state will be of, before its inputs are given: they are
+// kept in the width of its elements. Without it, or after Forget, that is T's. What was given
+// before stays as it is.
+func (s *Store[T]) Expect(state int32, h *plan.Header) {
+	for r := range s.ranks {
+		m := &s.ranks[r]
+		m.mu.Lock()
+		m.open(state).narrow = h.ElemBytes == narrowBytes
+		m.mu.Unlock()
+	}
+}
+
 // SetInput copies a session's input into memory that the rank owns: HomeQ q, HomeKV k and v, HomeDO
 // dO, each [rows, heads, D or DV] of the rank's own tokens, and VecIn the elements that the rank
-// brings to a collective. Empty parts mean that the rank has no tokens or elements. Lengths are
+// brings to a collective. Empty parts mean that the rank has no tokens or elements. Where the plan
+// that Expect named has elements of BF16, values are rounded to them here, once. Lengths are
 // checked against the plan when the first round that reads them begins. No round of the state may
 // run meanwhile.
 func (s *Store[T]) SetInput(rank, state int32, role plan.Role, parts ...[]T) error {
@@ -156,31 +171,51 @@ func (s *Store[T]) SetInput(rank, state int32, role plan.Role, parts ...[]T) err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	sl, total := &m.open(state).slots[role], 0
+	ses, total := m.open(state), 0
 	for _, p := range parts {
 		total += len(p)
 	}
+	sl := &ses.slots[role]
 	sl.live, sl.given = false, 0
 	if total == 0 {
 		s.vacate(m, sl)
 		return nil
 	}
-	if err := s.fit(m, sl, total); err != nil {
+	size, narrow := elemBytes[T](), ses.narrow && role != plan.VecIn
+	if narrow {
+		size = narrowBytes
+	}
+	if sl.narrow != narrow {
+		s.vacate(m, sl) // its memory is of another size
+	}
+	if err := s.fit(m, sl, int64(total)*size); err != nil {
 		return fmt.Errorf("rank %d, state %d, %v: %w", rank, state, role, err)
 	}
-	at := 0
-	for i, p := range parts {
-		at += copy(sl.data[at:], p)
-		sl.parts[i] = len(p)
-	}
-	sl.given = len(parts)
+	sl.give(parts, narrow)
 	return nil
 }
 
-// Output gives what a rank holds under a role, as views of its memory in the parts of its tensor:
-// HomeOut out and lse, HomeDQ dq, HomeDKV dk and dv, SumOut the sums of a collective. They are
-// valid until the next round of the state, SetInput or Forget. A rank that has no tokens has no
-// output: that is an error, as is a role that no round has made yet.
+// give copies parts, one behind the other, into the slot's memory, as BF16 or as they are.
+func (sl *slot[T]) give(parts [][]T, narrow bool) {
+	sl.narrow = narrow
+	at := 0
+	for i, p := range parts {
+		if narrow {
+			attn.Narrow(cast[attn.BF16](sl.mem)[at:at+len(p)], p)
+		} else {
+			copy(cast[T](sl.mem)[at:], p)
+		}
+		at += len(p)
+		sl.parts[i] = len(p)
+	}
+	sl.given = len(parts)
+}
+
+// Output gives what a rank holds under a role, in the parts of its tensor: HomeOut out and lse,
+// HomeDQ dq, HomeDKV dk and dv, SumOut the sums of a collective. They are views of its memory,
+// valid until the next round of the state, SetInput or Forget; but where the plan's elements are
+// BF16, all but lse are copies that hold such numbers: it is here that sums are rounded to them. A
+// rank that has no tokens has no output: that is an error, as is a role that no round has made yet.
 func (s *Store[T]) Output(rank, state int32, role plan.Role) ([][]T, error) {
 	m, err := s.of(rank)
 	if err != nil {
@@ -189,17 +224,34 @@ func (s *Store[T]) Output(rank, state int32, role plan.Role) ([][]T, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ses := m.find(state); ses != nil && role < plan.NumRoles && ses.slots[role].live {
-		v := view[T]{data: ses.slots[role].data, frame: ses.slots[role].frame}
+		v := view[T]{mem: ses.slots[role].mem, frame: ses.slots[role].frame}
 		var parts [][]T
 		for p := range v.widths() {
 			if v.widths()[p] > 0 {
-				parts = append(parts, v.part(p))
+				parts = append(parts, v.output(p))
 			}
 		}
 		return parts, nil
 	}
 	return nil, fmt.Errorf("rank %d has no %v of state %d: run the rounds that make it, and skip "+
 		"ranks without tokens", rank, role, state)
+}
+
+// output is part p as the caller of Output sees it.
+func (v *view[T]) output(p int) []T {
+	if v.narrow(p) {
+		wide := make([]T, v.items()*v.widths()[p])
+		attn.Widen(wide, v.part16(p))
+		return wide
+	}
+	sums := v.part(p)
+	if v.header.ElemBytes != narrowBytes || (v.tensor != plan.DQ && v.tensor != plan.DKV) {
+		return sums
+	}
+	rounded, wide := make([]attn.BF16, len(sums)), make([]T, len(sums))
+	attn.Narrow(rounded, sums)
+	attn.Widen(wide, rounded)
+	return wide
 }
 
 // Forget gives up all blocks of a state, on all ranks, and the slots of a round of it that is at
@@ -229,7 +281,7 @@ func (s *Store[T]) forget(m *rankMem[T], ses *session[T]) {
 	for role := range ses.slots {
 		s.vacate(m, &ses.slots[role])
 	}
-	*ses = session[T]{}
+	*ses = session[T]{sinks: ses.sinks.none()}
 	m.spare = append(m.spare, ses)
 }
 
@@ -294,9 +346,9 @@ func (m *rankMem[T]) open(state int32) *session[T] {
 
 // vacate takes the block out of a slot and gives it up.
 func (s *Store[T]) vacate(m *rankMem[T], sl *slot[T]) {
-	if sl.data != nil {
+	if sl.mem != nil {
 		if s.opt.Poison && s.arena.Holders(sl.block) == 1 {
-			poison(sl.data)
+			poison(sl.mem)
 		}
 		s.arena.Free(sl.block)
 		m.used.add(-sl.held)
@@ -308,7 +360,7 @@ func (s *Store[T]) vacate(m *rankMem[T], sl *slot[T]) {
 // round on a rank holds what its plan foretells.
 func (s *Store[T]) reserve(m *rankMem[T], sl *slot[T], right int64) error {
 	sl.right = right
-	if sl.data != nil {
+	if sl.mem != nil {
 		return nil
 	}
 	return s.take(m, sl, right)
@@ -319,42 +371,38 @@ func (s *Store[T]) take(m *rankMem[T], sl *slot[T], bytes int64) error {
 	if err != nil {
 		return err
 	}
-	sl.block, sl.data, sl.held = h, Floats[T](s.arena, h), bytes
+	sl.block, sl.mem, sl.held = h, s.arena.Bytes(h), bytes
 	m.used.add(bytes)
 	return nil
 }
 
-// fit gives a slot n elements that nobody else holds, of its own block if that can be.
-func (s *Store[T]) fit(m *rankMem[T], sl *slot[T], n int) error {
-	need := int64(n) * elemBytes[T]()
-	if sl.data == nil || s.arena.Holders(sl.block) > 1 || sl.held < need {
+// fit gives a slot need bytes that nobody else holds, of its own block if that can be.
+func (s *Store[T]) fit(m *rankMem[T], sl *slot[T], need int64) error {
+	if sl.mem == nil || s.arena.Holders(sl.block) > 1 || sl.held < need {
 		s.vacate(m, sl)
 		if err := s.take(m, sl, max(need, sl.right)); err != nil {
 			return err
 		}
 	}
-	sl.data = Floats[T](s.arena, sl.block)[:n]
+	sl.mem = s.arena.Bytes(sl.block)[:need]
 	if s.opt.Poison {
-		poison(sl.data)
+		poison(sl.mem)
 	}
 	return nil
 }
 
-// fill puts a block that came by reference into a slot: n elements of it count here.
-func (s *Store[T]) fill(m *rankMem[T], sl *slot[T], h cudakern.Handle, n int) {
+// fill puts a block that came by reference into a slot: bytes bytes of it count here.
+func (s *Store[T]) fill(m *rankMem[T], sl *slot[T], h cudakern.Handle, bytes int64) {
 	s.vacate(m, sl)
-	sl.block, sl.data = h, Floats[T](s.arena, h)[:n]
-	sl.held = bytesOf(sl.data)
-	m.used.add(sl.held)
+	sl.block, sl.mem, sl.held = h, s.arena.Bytes(h)[:bytes], bytes
+	m.used.add(bytes)
 }
 
-func poison[T attn.Float](data []T) {
-	nan := T(math.NaN())
-	for i := range data {
-		data[i] = nan
+// poison fills memory with ones: a NaN in elements of every width.
+func poison(mem []byte) {
+	for i := range mem {
+		mem[i] = 0xff
 	}
 }
 
 func elemBytes[T attn.Float]() int64 { return int64(unsafe.Sizeof(T(0))) }
-
-func bytesOf[T attn.Float](data []T) int64 { return int64(len(data)) * elemBytes[T]() }

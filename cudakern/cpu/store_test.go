@@ -110,49 +110,57 @@ func TestFloat32(t *testing.T) {
 }
 
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	p := newProblem(67, 6, 3, 8, 8, attn.Causal(67, 67))
 	for _, copied := range []bool{false, true} {
-		b := newBook(t, p, mesh.Mesh{Head: 2, Ring: 3}, mesh.Zigzag, 8)
-		s := cpu.New[float64](b, b.header.Ranks, cpu.Options{Copy: copied})
-		rng := rand.New(rand.NewPCG(1, 1))
-		forward, backward := schedule(t, b.programs[0], rng), schedule(t, b.programs[1], rng)
-		q, k, v, do := make([][]float64, 6), make([][]float64, 6), make([][]float64, 6),
-			make([][]float64, 6)
+		name := fmt.Sprintf("copy %v", copied)
+		t.Run("f64 "+name, func(t *testing.T) { testSteadyState[float64](t, 8, copied) })
+		t.Run("bf16 "+name, func(t *testing.T) { testSteadyState[float32](t, 2, copied) })
+	}
+}
+
+func testSteadyState[T attn.Float](t *testing.T, bytes int, copied bool) {
+	p := newProblem(67, 6, 3, 8, 8, attn.Causal(67, 67))
+	p.Sink = make([]float64, 6)
+	b := newBook(t, p, mesh.Mesh{Head: 2, Ring: 3}, mesh.Zigzag, bytes)
+	s := cpu.New[T](b, b.header.Ranks, cpu.Options{Copy: copied})
+	rng := rand.New(rand.NewPCG(1, 1))
+	forward, backward := schedule(t, b.programs[0], rng), schedule(t, b.programs[1], rng)
+	sink, q, k, v, do := cast[T](p.Sink), make([][]T, 6), make([][]T, 6), make([][]T, 6),
+		make([][]T, 6)
+	for r := range q {
+		set := b.header.Sets[b.header.HomeQ[r]]
+		q[r], do[r] = rows[T](p.Q, set, 6*8), rows[T](p.do, set, 6*8)
+		k[r], v[r] = rows[T](p.K, set, 3*8), rows[T](p.V, set, 3*8)
+	}
+	state := int32(0)
+	once := func() {
+		s.Expect(state, b.header)
+		s.SetSink(state, sink)
 		for r := range q {
-			set := b.header.Sets[b.header.HomeQ[r]]
-			q[r], do[r] = rows[float64](p.Q, set, 6*8), rows[float64](p.do, set, 6*8)
-			k[r], v[r] = rows[float64](p.K, set, 3*8), rows[float64](p.V, set, 3*8)
-		}
-		state := int32(0)
-		once := func() {
-			for r := range q {
-				for _, err := range [...]error{
-					s.SetInput(int32(r), state, plan.HomeQ, q[r]),
-					s.SetInput(int32(r), state, plan.HomeKV, k[r], v[r]),
-					s.SetInput(int32(r), state, plan.HomeDO, do[r]),
-				} {
-					if err != nil {
-						t.Fatal(err)
-					}
+			for _, err := range [...]error{
+				s.SetInput(int32(r), state, plan.HomeQ, q[r]),
+				s.SetInput(int32(r), state, plan.HomeKV, k[r], v[r]),
+				s.SetInput(int32(r), state, plan.HomeDO, do[r]),
+			} {
+				if err != nil {
+					t.Fatal(err)
 				}
 			}
-			if err := replay(s, 2*state, forward); err != nil {
-				t.Fatal(err)
-			}
-			if err := replay(s, 2*state+1, backward); err != nil {
-				t.Fatal(err)
-			}
-			s.Forget(state)
-			state++
 		}
-		once()
-		once()
-		if n := testing.AllocsPerRun(5, once); n != 0 {
-			t.Errorf("copy %v: %v allocations in two rounds of %d and %d steps", copied, n,
-				len(forward), len(backward))
+		if err := replay(s, 2*state, forward); err != nil {
+			t.Fatal(err)
 		}
-		nothingHeld(t, s, 6)
+		if err := replay(s, 2*state+1, backward); err != nil {
+			t.Fatal(err)
+		}
+		s.Forget(state)
+		state++
 	}
+	once()
+	once()
+	if n := testing.AllocsPerRun(5, once); n != 0 {
+		t.Errorf("%v allocations in two rounds of %d and %d steps", n, len(forward), len(backward))
+	}
+	nothingHeld(t, s, 6)
 }
 
 // TestRunAgain runs a round, half of it, and the round again, as after an abort.

@@ -42,6 +42,14 @@ func newProblem(tokens, heads, kvHeads, d, dv int, mask attn.Mask) *problem {
 	}
 }
 
+func cast[T attn.Float](x []float64) []T {
+	out := make([]T, len(x))
+	for i, v := range x {
+		out[i] = T(v)
+	}
+	return out
+}
+
 // rows picks the rows of a set out of a tensor of whole width w.
 func rows[T attn.Float](all []float64, set mesh.Set, w int) []T {
 	out := []T{}
@@ -72,7 +80,8 @@ func newBook(t testing.TB, p *problem, m mesh.Mesh, layout mesh.Layout, bytes in
 	pl, err := plan.New(plan.Spec{
 		Shape: plan.Shape{
 			QTokens: p.QTokens, KTokens: p.KTokens, QHeads: p.QHeads, KHeads: p.KHeads, Dim: p.D,
-			VDim: p.DV, ElemBytes: bytes, AccBytes: bytes, Scale: p.Scale, Mask: p.Mask,
+			VDim: p.DV, ElemBytes: bytes, AccBytes: max(bytes, 4), Scale: p.Scale, Mask: p.Mask,
+			SoftCap: p.SoftCap, Sink: p.Sink != nil,
 		},
 		Mesh: m, Layout: layout, Ring: ringbus.Ring{}, Heads: headshuffle.AllToAll{},
 	})
@@ -203,6 +212,8 @@ func replay(x executor, round int32, steps []step) error {
 // setInputs shards the problem's data over the ranks.
 func setInputs[T attn.Float](t testing.TB, s *cpu.Store[T], b *book, p *problem, state int32) {
 	t.Helper()
+	s.Expect(state, b.header)
+	s.SetSink(state, cast[T](p.Sink))
 	for r := range b.header.Ranks {
 		qs, ks := b.header.Sets[b.header.HomeQ[r]], b.header.Sets[b.header.HomeK[r]]
 		for _, err := range []error{
@@ -262,7 +273,7 @@ func outputs[T attn.Float](t testing.TB, s *cpu.Store[T], b *book, p *problem, s
 // dense is the oracle's results.
 func dense(p *problem) results[float64] {
 	out, lse := attn.Dense(&p.Problem, nil)
-	dq, dk, dv := attn.DenseBackward(&p.Problem, p.do, out, lse, nil)
+	dq, dk, dv, _ := attn.DenseBackward(&p.Problem, p.do, out, lse, nil)
 	return results[float64]{out, lse, dq, dk, dv}
 }
 

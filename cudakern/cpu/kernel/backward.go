@@ -7,32 +7,38 @@ import (
 )
 
 // BackwardTasks is the number of independent tasks of Backward for b: one for each held KV head.
-func BackwardTasks[T attn.Float](b *attn.Block[T]) int { return b.KHeads }
+func BackwardTasks[E attn.Elem](b *attn.Block[E]) int { return b.KHeads }
 
 // Backward computes the gradients of one held KV head, 0 <= task < BackwardTasks(b): it sets DK and
-// DV of that head to the block's own share, which is 0 where no held query reads them, and adds
-// to DQ of the held query heads that read it. With s = Scale * q.k over the allowed pairs:
+// DV of that head to the block's own share, which is 0 where no held query reads them, or adds the
+// share to them (AddKV), and adds to DQ of the held query heads that read it. With s = Scale * q.k
+// over the allowed pairs:
 //
 //	P = e^(s-lse)   dV = P^T dO   dS = P (dO V^T - delta)   dQ += Scale dS K   dK = Scale dS^T Q
 //
-// (Dao et al., FlashAttention, appendix B). P = 0 where lse = -Inf.
-func Backward[T attn.Float](b *attn.Block[T], g attn.Grad[T], task int, sc *Scratch[T]) {
+// (Dao et al., FlashAttention, appendix B). P = 0 where lse = -Inf. With a soft cap c, s is c tanh
+// of itself by c and dS has the factor 1 - tanh^2 besides.
+func Backward[E attn.Elem, T attn.Float](b *attn.Block[E], g attn.Grad[E, T], task int,
+	sc *Scratch[T],
+) {
 	keys := b.KSpans.Len()
 	sc.fit(b.D, b.DV)
 	first, last := readers(b, task)
 	at := cursor{set: b.KSpans}
 	for key0 := 0; key0 < keys; key0 += tileRows {
-		c := column[T]{b: b, g: g, sc: sc, kvHead: task, key0: key0, n: min(tileRows, keys-key0)}
+		c := column[E, T]{
+			b: b, g: g, sc: sc, kvHead: task, key0: key0, n: min(tileRows, keys-key0),
+		}
 		sc.keys.cut(&at, c.n)
-		sc.sift(b.Mask, math.MinInt, math.MaxInt, sc.keys.first, sc.keys.last)
+		seen := sc.sift(b.Mask, box{math.MinInt, math.MaxInt, sc.keys.first, sc.keys.last})
 		c.k = headRows(sc.k, b.K, key0, c.n, b.KHeads, task, b.D)
 		c.v = headRows(sc.v, b.V, key0, c.n, b.KHeads, task, b.DV)
-		for i := range c.n {
+		for i := 0; i < c.n && !g.AddKV; i++ {
 			x := c.item(i)
 			clear(g.DK[x*b.D:][:b.D])
 			clear(g.DV[x*b.DV:][:b.DV])
 		}
-		if len(sc.near) == 0 {
+		if !seen {
 			continue
 		}
 		for head := first; head < last; head++ {
@@ -42,15 +48,15 @@ func Backward[T attn.Float](b *attn.Block[T], g attn.Grad[T], task int, sc *Scra
 }
 
 // readers is the range of held query heads that read held KV head kvHead.
-func readers[T attn.Float](b *attn.Block[T], kvHead int) (first, last int) {
+func readers[E attn.Elem](b *attn.Block[E], kvHead int) (first, last int) {
 	global := b.KHead0 + kvHead
 	return max(0, global*b.Group-b.QHead0), min(b.QHeads, (global+1)*b.Group-b.QHead0)
 }
 
 // column is one tile of keys of one KV head, which all queries pass.
-type column[T attn.Float] struct {
-	b       *attn.Block[T]
-	g       attn.Grad[T]
+type column[E attn.Elem, T attn.Float] struct {
+	b       *attn.Block[E]
+	g       attn.Grad[E, T]
 	sc      *Scratch[T]
 	kvHead  int
 	key0, n int // keys [key0, key0+n)
@@ -58,16 +64,19 @@ type column[T attn.Float] struct {
 }
 
 // item is the place of key i of the column among the items of DK and DV.
-func (c *column[T]) item(i int) int { return (c.key0+i)*c.b.KHeads + c.kvHead }
+func (c *column[E, T]) item(i int) int { return (c.key0+i)*c.b.KHeads + c.kvHead }
 
 // descend takes all rows of one query head past the column, tile by tile.
-func (c *column[T]) descend(head int) {
+func (c *column[E, T]) descend(head int) {
 	b, sc := c.b, c.sc
 	total := b.QSpans.Len()
 	at := cursor{set: b.QSpans}
-	for row0 := 0; row0 < total; row0 += tileRows {
-		rows := min(tileRows, total-row0)
-		sc.cutQueries(&at, rows)
+	for row0, rows := 0, 0; row0 < total; row0 += rows {
+		if rows = at.passBeyond(sc.reach.q0, sc.reach.q1); rows > 0 {
+			continue
+		}
+		rows = min(tileRows, total-row0)
+		sc.queries.cut(&at, rows)
 		if !sc.permit() || !c.dropEmptyRows(head, row0, rows) {
 			continue
 		}
@@ -85,7 +94,7 @@ func (c *column[T]) descend(head int) {
 }
 
 // dropEmptyRows forbids all pairs of the rows whose lse is -Inf and reports whether any is left.
-func (c *column[T]) dropEmptyRows(head, row0, rows int) bool {
+func (c *column[E, T]) dropEmptyRows(head, row0, rows int) bool {
 	union := uint64(0)
 	for r := range rows {
 		if math.IsInf(float64(c.g.LSE[(row0+r)*c.b.QHeads+head]), -1) {
@@ -98,7 +107,7 @@ func (c *column[T]) dropEmptyRows(head, row0, rows int) bool {
 
 // rowPair leaves P and dS of rows r and r+1 of the tile in the scratch and adds to their DQ. The
 // first is item x of LSE. The last row of an odd number is its own partner.
-func (c *column[T]) rowPair(q, do []T, r, x int) {
+func (c *column[E, T]) rowPair(q, do []T, r, x int) {
 	sc, d, dv := c.sc, c.b.D, c.b.DV
 	r1 := min(r+1, sc.queries.rows-1)
 	allow0, allow1 := sc.allow[r], sc.allow[r1]
@@ -114,9 +123,9 @@ func (c *column[T]) rowPair(q, do []T, r, x int) {
 
 	by := weights[T]{tile: ds, step: 1, allow0: allow0, allow1: allow1}
 	x1 := x + c.b.QHeads
-	sc.slopes(p0, ds0, c.g.LSE[x], c.g.Delta[x])
+	sc.slopes(p0, ds0, c.g.LSE[x], c.g.Delta[x], c.b.SoftCap)
 	if r1 != r {
-		sc.slopes(p1, ds1, c.g.LSE[x1], c.g.Delta[x1])
+		sc.slopes(p1, ds1, c.g.LSE[x1], c.g.Delta[x1], c.b.SoftCap)
 		by.other = tileRows
 	}
 	o0, o1 := sc.sum[:d], sc.sum[d:2*d]
@@ -129,19 +138,29 @@ func (c *column[T]) rowPair(q, do []T, r, x int) {
 	}
 }
 
-// slopes turns scores s into weights P = e^(s-lse) and dP into dS = P (dP - delta), in place.
-// Pairs that are not allowed get numbers too, which nothing reads.
-func (sc *Scratch[T]) slopes(s, dp []T, lse, delta T) {
-	expRow(&sc.powers, s, lse)
+// slopes turns scores s into weights P = e^(s-lse) and dP into dS = P (dP - delta), in place, with
+// the cap's slope where limit is a cap and not 0. Pairs that are not allowed get numbers too, which
+// nothing reads.
+func (sc *Scratch[T]) slopes(s, dp []T, lse, delta T, limit float64) {
 	dp = dp[:len(s)]
+	if limit == 0 {
+		expRow(&sc.powers, s, lse)
+		for i, p := range s {
+			dp[i] = p * (dp[i] - delta)
+		}
+		return
+	}
+	slope := sc.slope[:len(s)]
+	capRow(&sc.powers, s, slope, limit)
+	expRow(&sc.powers, s, lse)
 	for i, p := range s {
-		dp[i] = p * (dp[i] - delta)
+		dp[i] = p * (dp[i] - delta) * slope[i]
 	}
 }
 
 // keyPair adds to DV and DK of keys i and i+1 of the column what the tile's rows give. The last key
 // of an odd number is its own partner.
-func (c *column[T]) keyPair(q, do []T, i int) {
+func (c *column[E, T]) keyPair(q, do []T, i int) {
 	sc, d, dv := c.sc, c.b.D, c.b.DV
 	i1 := min(i+1, c.n-1)
 	by := weights[T]{step: tileRows, other: i1 - i, allow0: sc.seen[i], allow1: sc.seen[i1]}

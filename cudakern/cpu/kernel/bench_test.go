@@ -83,7 +83,7 @@ func naiveForwardRows(out, lse, q, k, v, w []float32, tokens, d int, scale float
 }
 
 // naiveBackward is the loop over pairs for one head of contiguous rows.
-func naiveBackward(g attn.Grad[float32], q, k, v []float32, tokens, d int, scale float32,
+func naiveBackward(g attn.Grad[float32, float32], q, k, v []float32, tokens, d int, scale float32,
 	causal bool,
 ) {
 	clear(g.DK)
@@ -113,8 +113,8 @@ func naiveBackward(g attn.Grad[float32], q, k, v []float32, tokens, d int, scale
 }
 
 // naiveBackwardRows is naiveBackward with rows cut out first.
-func naiveBackwardRows(g attn.Grad[float32], q, k, v []float32, tokens, d int, scale float32,
-	causal bool,
+func naiveBackwardRows(g attn.Grad[float32, float32], q, k, v []float32, tokens, d int,
+	scale float32, causal bool,
 ) {
 	clear(g.DK)
 	clear(g.DV)
@@ -206,16 +206,79 @@ func BenchmarkForward(b *testing.B) {
 				for task := range ForwardTasks(p) {
 					Forward(p, s, task, &sc)
 				}
-				Finalize(out, lse, s, p.DV, 0, len(lse))
+				Finalize(out, lse, s, nil, p.DV, 0, len(lse))
 			}
 		})
 	})
 }
 
+// BenchmarkVariants is the tiled passes on BF16, under a soft cap, and on 256 and 1,024 packed
+// documents, each next to the plain one.
+func BenchmarkVariants(b *testing.B) {
+	const tokens, d = 2048, 64
+	documents := func(tokens, length int) attn.Mask {
+		var starts []int
+		for at := 0; at <= tokens; at += length {
+			starts = append(starts, at)
+		}
+		mask, err := attn.Documents(starts, func(n int) attn.Mask { return attn.Causal(n, n) })
+		if err != nil {
+			b.Fatal(err)
+		}
+		return mask
+	}
+	plain, capped := benchBlock(tokens, d, true), benchBlock(tokens, d, true)
+	capped.SoftCap = 50
+	small, _ := narrowed(plain)
+	short, long := benchBlock(16384, d, true), benchBlock(65536, d, true)
+	short.Mask, long.Mask = documents(16384, 64), documents(65536, 64)
+	b.Run("plain", func(b *testing.B) { benchPasses(b, plain, plain.V) })
+	b.Run("capped", func(b *testing.B) { benchPasses(b, capped, capped.V) })
+	b.Run("bf16", func(b *testing.B) { benchPasses(b, small, small.V) })
+	b.Run("256 documents", func(b *testing.B) { benchPasses(b, short, short.V) })
+	b.Run("1024 documents", func(b *testing.B) { benchPasses(b, long, long.V) })
+}
+
+// benchPasses measures both passes over one block, with accumulators of f32.
+func benchPasses[E attn.Elem](b *testing.B, p *attn.Block[E], do []E) {
+	n := p.QSpans.Len()
+	s := attn.State[float32]{
+		Acc: make([]float32, n*p.DV), M: make([]float32, n), L: make([]float32, n),
+	}
+	g := attn.Grad[E, float32]{
+		DO: do, LSE: s.M, Delta: make([]float32, n), DQ: make([]float32, n*p.D),
+		DK: make([]float32, n*p.D), DV: make([]float32, n*p.DV),
+	}
+	var sc Scratch[float32]
+	rate := func(b *testing.B, flops float64) {
+		flops *= float64(p.D) * float64(p.Mask.TotalPairs())
+		b.ReportMetric(flops*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+	}
+	b.Run("forward", func(b *testing.B) {
+		for b.Loop() {
+			FreshState(s, p.DV, 0, n)
+			for task := range ForwardTasks(p) {
+				Forward(p, s, task, &sc)
+			}
+			Finalize(s.Acc, s.M, s, nil, p.DV, 0, n)
+		}
+		rate(b, 4)
+	})
+	Delta(g.Delta, do, s.Acc, p.DV, 0, n)
+	b.Run("backward", func(b *testing.B) {
+		for b.Loop() {
+			for task := range BackwardTasks(p) {
+				Backward(p, g, task, &sc)
+			}
+		}
+		rate(b, 10)
+	})
+}
+
 func BenchmarkBackward(b *testing.B) {
-	type pass = func(g attn.Grad[float32], q, k, v []float32, tokens, d int, scale float32,
+	type pass = func(g attn.Grad[float32, float32], q, k, v []float32, tokens, d int, scale float32,
 		causal bool)
-	grads := func(p *attn.Block[float32]) attn.Grad[float32] {
+	grads := func(p *attn.Block[float32]) attn.Grad[float32, float32] {
 		out, lse := forwardAll(p)
 		do := make([]float32, len(out))
 		for i := range do {

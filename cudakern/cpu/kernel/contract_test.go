@@ -25,7 +25,7 @@ func TestOrder(t *testing.T) {
 			Forward(b, s, task, dirty[float32](b))
 		}
 		for x := range lse2 {
-			Finalize(out2, lse2, s, b.DV, x, x+1)
+			Finalize(out2, lse2, s, nil, b.DV, x, x+1)
 		}
 		g2 := newGrad(b, do, out2, lse2)
 		for _, task := range rng.Perm(BackwardTasks(b)) {
@@ -319,7 +319,10 @@ func mustKeep(t *rapid.T, name string, frame []float64, w int, canary float64,
 func TestNoAllocations(t *testing.T) {
 	for _, heads := range []int{1, 4} {
 		b := contiguous[float32](150, heads, 1, 16, 8)
+		b.SoftCap = float64(heads - 1)
 		do := fillBlock(b, 1)
+		small, _ := narrowed(b)
+		sink, smallDO, smallOut := make([]float32, heads), narrow(do), narrow(do)
 		s, out, lse := newState(b)
 		g := newGrad(b, do, out, lse)
 		sc := NewScratch[float32](b.D, b.DV, len(b.Mask))
@@ -328,12 +331,26 @@ func TestNoAllocations(t *testing.T) {
 			for task := range ForwardTasks(b) {
 				Forward(b, s, task, sc)
 			}
-			Finalize(out, lse, s, b.DV, 0, len(lse))
+			Finalize(out, lse, s, nil, b.DV, 0, len(lse))
 			Delta(g.Delta, do, out, b.DV, 0, len(lse))
 			for task := range BackwardTasks(b) {
 				Backward(b, g, task, sc)
 			}
 			Accumulate(g.DQ, g.DQ, 0, len(g.DQ))
+
+			FreshState(s, b.DV, 0, len(lse))
+			for task := range ForwardTasks(small) {
+				Forward(small, s, task, sc)
+			}
+			FinalizeNarrow(smallOut, s, sink, b.DV, 0, len(lse))
+			Delta(g.Delta, smallDO, smallOut, b.DV, 0, len(lse))
+			narrowGrad := attn.Grad[attn.BF16, float32]{
+				DO: smallDO, LSE: lse, Delta: g.Delta, DQ: g.DQ, DK: g.DK, DV: g.DV,
+			}
+			for task := range BackwardTasks(small) {
+				Backward(small, narrowGrad, task, sc)
+			}
+			SinkGrad(sink, lse, g.Delta, sink, 0, heads)
 		}); n != 0 {
 			t.Errorf("%d heads: %v allocations", heads, n)
 		}

@@ -14,7 +14,7 @@ import (
 func check[T attn.Float](t interface {
 	Helper()
 	Errorf(string, ...any)
-}, want result, out, lse []T, g *attn.Grad[T], tol, gradTol float64,
+}, want result, out, lse []T, g *attn.Grad[T, T], tol, gradTol float64,
 ) {
 	t.Helper()
 	type tensor struct {
@@ -22,14 +22,20 @@ func check[T attn.Float](t interface {
 		got  []T
 		want []float64
 		tol  float64
+
+		least float64
 	}
-	tensors := []tensor{{"out", out, want.out, tol}, {"lse", lse, want.lse, tol}}
+	tensors := []tensor{{"out", out, want.out, tol, 0.1}, {"lse", lse, want.lse, tol, 1}}
 	if g != nil {
-		tensors = append(tensors, tensor{"dq", g.DQ, want.dq, gradTol},
-			tensor{"dk", g.DK, want.dk, gradTol}, tensor{"dv", g.DV, want.dv, gradTol})
+		// A key's gradients are sums over the rows that see it.
+		rows := float64(len(want.out)) / float64(max(1, len(want.dv)))
+		least := 0.3 * math.Sqrt(max(1, rows))
+		tensors = append(tensors, tensor{"dq", g.DQ, want.dq, gradTol, 0.3},
+			tensor{"dk", g.DK, want.dk, gradTol, least}, tensor{"dv", g.DV, want.dv, gradTol, 0.05})
 	}
 	for _, x := range tensors {
-		if e := relative(x.got, x.want); !(e <= x.tol) {
+		// Few numbers may all but cancel, and then have no more digits than their terms.
+		if e := relativeTo(x.got, x.want, x.least); !(e <= x.tol) {
 			t.Errorf("%s: relative error %.3g, allowed %.3g", x.name, e, x.tol)
 		}
 	}
@@ -71,7 +77,7 @@ func TestCarriedState(t *testing.T) {
 				Forward(part, s, task, &sc)
 			}
 		}
-		Finalize(out, lse, s, b.DV, 0, len(lse))
+		Finalize(out, lse, s, nil, b.DV, 0, len(lse))
 		g := newGrad(b, do, out, lse)
 		for i, lo := range cuts[:len(cuts)-1] {
 			hi := cuts[i+1]

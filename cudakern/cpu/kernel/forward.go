@@ -9,7 +9,7 @@ import (
 // ForwardTasks is the number of independent tasks of Forward for b, 0 when b has no query row: one
 // for each held query head and each 64 query rows. Tasks of one head follow each other, first rows
 // first; under a causal mask the later ones are longer.
-func ForwardTasks[T attn.Float](b *attn.Block[T]) int {
+func ForwardTasks[E attn.Elem](b *attn.Block[E]) int {
 	return b.QHeads * tilesOf(b.QSpans.Len())
 }
 
@@ -18,9 +18,12 @@ func ForwardTasks[T attn.Float](b *attn.Block[T]) int {
 //
 //	m' = max(m, s)   l = l e^(m-m') + sum e^(s-m')   acc = acc e^(m-m') + sum e^(s-m') v
 //
-// with s = Scale * q.k over the allowed keys (Milakov and Gimelshein, Online normalizer calculation
-// for softmax, 2018). Rows that may see none of the keys keep their state bit for bit.
-func Forward[T attn.Float](b *attn.Block[T], s attn.State[T], task int, sc *Scratch[T]) {
+// with s = Scale * q.k, under the soft cap if there is one, over the allowed keys (Milakov and
+// Gimelshein, Online normalizer calculation for softmax, 2018). Rows that may see none of the keys
+// keep their state bit for bit.
+func Forward[E attn.Elem, T attn.Float](b *attn.Block[E], s attn.State[T], task int,
+	sc *Scratch[T],
+) {
 	rows, keys := b.QSpans.Len(), b.KSpans.Len()
 	tiles := tilesOf(rows)
 	head, row0 := task/tiles, task%tiles*tileRows
@@ -29,16 +32,18 @@ func Forward[T attn.Float](b *attn.Block[T], s attn.State[T], task int, sc *Scra
 
 	at := cursor{set: b.QSpans}
 	at.skip(row0)
-	sc.cutQueries(&at, rows)
-	sc.sift(b.Mask, sc.queries.first, sc.queries.last, math.MinInt, math.MaxInt)
-	if len(sc.near) == 0 {
+	sc.queries.cut(&at, rows)
+	if !sc.sift(b.Mask, box{sc.queries.first, sc.queries.last, math.MinInt, math.MaxInt}) {
 		return
 	}
 	q := scaledRows(sc.q, b.Q, row0, rows, b.QHeads, head, b.D, b.Scale)
 	kvHead := b.KVHead(head)
 	at = cursor{set: b.KSpans}
-	for key0 := 0; key0 < keys; key0 += tileRows {
-		n := min(tileRows, keys-key0)
+	for key0, n := 0, 0; key0 < keys; key0 += n {
+		if n = at.passBeyond(sc.reach.k0, sc.reach.k1); n > 0 {
+			continue
+		}
+		n = min(tileRows, keys-key0)
 		sc.keys.cut(&at, n)
 		if !sc.permit() {
 			continue
@@ -46,7 +51,7 @@ func Forward[T attn.Float](b *attn.Block[T], s attn.State[T], task int, sc *Scra
 		k := headRows(sc.k, b.K, key0, n, b.KHeads, kvHead, b.D)
 		v := headRows(sc.v, b.V, key0, n, b.KHeads, kvHead, b.DV)
 		for r := 0; r < rows; r += 2 {
-			sc.foldPair(b, s, q, k, v, r, (row0+r)*b.QHeads+head)
+			foldPair(sc, b, s, q, k, v, r, (row0+r)*b.QHeads+head)
 		}
 	}
 }
@@ -54,7 +59,9 @@ func Forward[T attn.Float](b *attn.Block[T], s attn.State[T], task int, sc *Scra
 // foldPair folds the tile's keys k and values v into the state of rows r and r+1 of the tile, of
 // which the first is item x of the state. The last row of an odd number is its own partner, whose
 // results go nowhere.
-func (sc *Scratch[T]) foldPair(b *attn.Block[T], s attn.State[T], q, k, v []T, r, x int) {
+func foldPair[E attn.Elem, T attn.Float](sc *Scratch[T], b *attn.Block[E], s attn.State[T],
+	q, k, v []T, r, x int,
+) {
 	r1 := min(r+1, sc.queries.rows-1)
 	allow0, allow1 := sc.allow[r], sc.allow[r1]
 	if allow0|allow1 == 0 {
@@ -64,6 +71,10 @@ func (sc *Scratch[T]) foldPair(b *attn.Block[T], s attn.State[T], q, k, v []T, r
 	lo, hi := evenHull(allow0 | allow1)
 	p0, p1 := sc.p[:tileRows], sc.p[tileRows:2*tileRows]
 	dotPair(q[r*d:][:d], q[r1*d:][:d], k[lo*d:], p0[lo:hi], p1[lo:hi])
+	if b.SoftCap != 0 {
+		capRow(&sc.powers, p0[lo:hi], nil, b.SoftCap)
+		capRow(&sc.powers, p1[lo:hi], nil, b.SoftCap)
+	}
 
 	alpha0 := sc.soften(p0, allow0, &s.M[x], &s.L[x])
 	alpha1 := T(1)

@@ -44,9 +44,13 @@ func denseRow[T attn.Float](b *attn.Block[T], do []T, r *result, i, h int, seen 
 	}
 	key := func(j int) int { return j*b.KHeads + g }
 	q := b.Q[x*b.D:][:b.D]
-	scores, top := make([]float64, len(seen)), math.Inf(-1)
+	scores, slopes, top := make([]float64, len(seen)), make([]float64, len(seen)), math.Inf(-1)
 	for n, j := range seen {
-		scores[n] = b.Scale * dot(q, b.K[key(j)*b.D:][:b.D])
+		scores[n], slopes[n] = b.Scale*dot(q, b.K[key(j)*b.D:][:b.D]), 1
+		if b.SoftCap != 0 {
+			tanh := math.Tanh(scores[n] / b.SoftCap)
+			scores[n], slopes[n] = b.SoftCap*tanh, 1-tanh*tanh
+		}
 		if scores[n] > top || math.IsNaN(scores[n]) {
 			top = scores[n]
 		}
@@ -75,7 +79,7 @@ func denseRow[T attn.Float](b *attn.Block[T], do []T, r *result, i, h int, seen 
 	}
 	for n, j := range seen {
 		p := math.Exp(scores[n]-top) / sum
-		ds := p * (dot(dor, b.V[key(j)*b.DV:][:b.DV]) - delta) * b.Scale
+		ds := p * (dot(dor, b.V[key(j)*b.DV:][:b.DV]) - delta) * b.Scale * slopes[n]
 		for c := range b.D {
 			r.dq[x*b.D+c] += ds * float64(b.K[key(j)*b.D+c])
 			r.dk[key(j)*b.D+c] += ds * float64(q[c])
@@ -101,14 +105,14 @@ func forwardAll[T attn.Float](b *attn.Block[T]) (out, lse []T) {
 	for task := range ForwardTasks(b) {
 		Forward(b, s, task, &sc)
 	}
-	Finalize(out, lse, s, b.DV, 0, len(lse))
+	Finalize(out, lse, s, nil, b.DV, 0, len(lse))
 	return out, lse
 }
 
 // newGrad has delta computed, DQ zero, and NaN in DK and DV, which must be set.
-func newGrad[T attn.Float](b *attn.Block[T], do, out, lse []T) attn.Grad[T] {
+func newGrad[T attn.Float](b *attn.Block[T], do, out, lse []T) attn.Grad[T, T] {
 	keys := b.KSpans.Len() * b.KHeads
-	g := attn.Grad[T]{
+	g := attn.Grad[T, T]{
 		DO: do, LSE: lse, Delta: make([]T, len(lse)), DQ: make([]T, len(b.Q)),
 		DK: make([]T, keys*b.D), DV: make([]T, keys*b.DV),
 	}
@@ -119,7 +123,7 @@ func newGrad[T attn.Float](b *attn.Block[T], do, out, lse []T) attn.Grad[T] {
 }
 
 // backwardAll is the whole backward of one block.
-func backwardAll[T attn.Float](b *attn.Block[T], do, out, lse []T) attn.Grad[T] {
+func backwardAll[T attn.Float](b *attn.Block[T], do, out, lse []T) attn.Grad[T, T] {
 	g := newGrad(b, do, out, lse)
 	var sc Scratch[T]
 	for task := range BackwardTasks(b) {
@@ -134,9 +138,14 @@ func fill[T any](a []T, x T) {
 	}
 }
 
-// relative is rms(got - want) / rms(want), with divisor 1 for a want below 1e-6. Equal infinities
-// count as 0; a NaN on one side, or an infinity, gives +Inf.
+// relative is rms(got - want) / rms(want), with divisor 1 for a want below 1e-6.
 func relative[T attn.Float](got []T, want []float64) float64 {
+	return relativeTo(got, want, 0)
+}
+
+// relativeTo is relative with a divisor of least or more. Equal infinities count as 0; a NaN on one
+// side, or an infinity, gives +Inf.
+func relativeTo[T attn.Float](got []T, want []float64, least float64) float64 {
 	diff, size := 0.0, 0.0
 	for i, w := range want {
 		g := float64(got[i])
@@ -150,7 +159,7 @@ func relative[T attn.Float](got []T, want []float64) float64 {
 		size += w * w
 	}
 	n := float64(max(1, len(want)))
-	divisor := math.Sqrt(size / n)
+	divisor := max(math.Sqrt(size/n), least)
 	if divisor < 1e-6 {
 		divisor = 1
 	}

@@ -42,11 +42,32 @@ func extent(set mesh.Set) int {
 	return n
 }
 
-// drawMask covers nq queries and nk keys with a grid of cells, each full, causal, inverse-causal, a
-// band, or empty.
+// drawMask covers nq queries and nk keys by a family of masks, whole or in packed documents, or
+// with a grid of cells, each full, causal, inverse-causal, a band, or empty.
 func drawMask(t *rapid.T, nq, nk int) attn.Mask {
-	if rapid.IntRange(0, 3).Draw(t, "plain mask") == 0 {
+	switch rapid.IntRange(0, 3).Draw(t, "sort of mask") {
+	case 0:
 		return attn.Causal(nq, nk)
+	case 1:
+		inner, err := attn.ParseMask(rapid.SampledFrom([]string{"causal", "full", "window:9,-1",
+			"window:5", "window:20,3", "prefix:30", "block-causal:7"}).Draw(t, "mask"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		starts, end := []int{0}, max(nq, nk)
+		most := rapid.IntRange(1, 90).Draw(t, "longest document")
+		for at := 0; at < end; {
+			at = min(end, at+rapid.IntRange(most/3, most).Draw(t, "document"))
+			starts = append(starts, at)
+		}
+		if len(starts) == 1 {
+			return nil
+		}
+		mask, err := attn.Documents(starts, inner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mask
 	}
 	cuts := func(n int, name string) []int {
 		all := []int{0}
@@ -96,6 +117,7 @@ func drawBlock[T attn.Float](t *rapid.T, limit int) (b *attn.Block[T], do []T) {
 		b.KHeads++
 	}
 	b.Scale = 1 / math.Sqrt(float64(b.D))
+	b.SoftCap = rapid.SampledFrom([]float64{0, 0, 0.7, 3, 50}).Draw(t, "soft cap")
 	b.Mask = drawMask(t, extent(b.QSpans), extent(b.KSpans))
 	return b, fillBlock(b, rapid.Uint64().Draw(t, "seed"))
 }

@@ -9,15 +9,16 @@ const tileRows = 64
 // Scratch is what one running task needs besides its block. It may serve one task after another,
 // of any block and pass, but not two at once. The zero Scratch is ready for use.
 type Scratch[T attn.Float] struct {
-	q, do, k, v []T // packed rows of one head: [tileRows, D or DV], q times the scale
-	p, ds       []T // scores, then weights, of a tile: [tileRows, tileRows]
-	sum         []T // two rows of sums over the tile: [2, max(D, DV)]
+	q, do, k, v []T         // packed rows of one head: [tileRows, D or DV], q times the scale
+	p, ds       []T         // scores, then weights, of a tile: [tileRows, tileRows]
+	sum         []T         // two rows of sums over the tile: [2, max(D, DV)]
+	slope       [tileRows]T // of the soft cap, for one row of a tile
 
 	powers  powers
 	near    []attn.Slice // slices of the mask that the task can meet
+	reach   box          // around all pairs that they allow the task
 	queries axisTile
 	keys    axisTile
-	pos     [tileRows]int    // position of each query row
 	allow   [tileRows]uint64 // bit c of word r: query row r sees key c
 	seen    [tileRows]uint64 // the transpose: bit r of word c
 }
@@ -48,27 +49,34 @@ func (s *Scratch[T]) fit(d, dv int) {
 }
 
 // headRows is rows [at, at+n) of one head of src [rows, heads, w], without gaps: src's own memory
-// where it has none, else copied to buf.
-func headRows[T attn.Float](buf, src []T, at, n, heads, head, w int) []T {
+// where it has none and its elements are of type T, else copied to buf, BF16 widened.
+func headRows[E attn.Elem, T attn.Float](buf []T, src []E, at, n, heads, head, w int) []T {
+	if narrow, ok := any(src).([]attn.BF16); ok {
+		for r := range n {
+			attn.Widen(buf[r*w:(r+1)*w], narrow[((at+r)*heads+head)*w:][:w])
+		}
+		return buf[:n*w]
+	}
+	same := any(src).([]T)
 	if heads == 1 {
-		return src[at*w : (at+n)*w]
+		return same[at*w : (at+n)*w]
 	}
 	for r := range n {
-		copy(buf[r*w:(r+1)*w], src[((at+r)*heads+head)*w:][:w])
+		copy(buf[r*w:(r+1)*w], same[((at+r)*heads+head)*w:][:w])
 	}
 	return buf[:n*w]
 }
 
 // scaledRows is headRows times scale, always in buf.
-func scaledRows[T attn.Float](buf, src []T, at, n, heads, head, w int, scale float64) []T {
-	for r := range n {
-		from := src[((at+r)*heads+head)*w:][:w]
-		to := buf[r*w:][:len(from)]
-		for i, x := range from {
-			to[i] = T(float64(x) * scale)
-		}
+func scaledRows[E attn.Elem, T attn.Float](buf []T, src []E, at, n, heads, head, w int,
+	scale float64,
+) []T {
+	rows := headRows(buf, src, at, n, heads, head, w)
+	buf = buf[:len(rows)]
+	for i, x := range rows {
+		buf[i] = T(float64(x) * scale)
 	}
-	return buf[:n*w]
+	return buf
 }
 
 // tilesOf is the number of tiles that n rows take.

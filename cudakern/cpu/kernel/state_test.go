@@ -15,7 +15,7 @@ func TestStateRanges(t *testing.T) {
 		L: []float64{9, 2, 0, 9},
 	}
 	lse := slices.Clone(s.L)
-	Finalize(s.Acc, lse, s, 2, 1, 3)
+	Finalize(s.Acc, lse, s, nil, 2, 1, 3)
 	if want := []float64{9, 9, 1, 2, 0, 0, 7, 7}; !slices.Equal(s.Acc, want) {
 		t.Errorf("out in the place of acc: %v, want %v", s.Acc, want)
 	}
@@ -31,7 +31,7 @@ func TestStateRanges(t *testing.T) {
 		t.Errorf("fresh m %v l %v", s.M, s.L)
 	}
 	bad := attn.State[float64]{Acc: []float64{nan}, M: []float64{-inf}, L: []float64{nan}}
-	Finalize(bad.Acc, lse[:1], bad, 1, 0, 1)
+	Finalize(bad.Acc, lse[:1], bad, nil, 1, 0, 1)
 	if !math.IsNaN(bad.Acc[0]) || !math.IsNaN(lse[0]) {
 		t.Errorf("a NaN sum gave out %v, lse %v", bad.Acc[0], lse[0])
 	}

@@ -45,6 +45,22 @@ func (c *cursor) pass(n int) {
 	}
 }
 
+// passBeyond passes rows, in whole tiles, that lie in the first span that is left and outside of
+// the positions [lo,hi], and returns how many.
+func (c *cursor) passBeyond(lo, hi int) (rows int) {
+	span := c.set[0]
+	first, left := span.At(c.off), span.Count-c.off
+	switch {
+	case first > hi:
+		rows = left
+	case first < lo:
+		rows = min(left, ceilDiv(lo-first, span.Stride))
+	}
+	rows -= rows % tileRows
+	c.pass(rows)
+	return rows
+}
+
 // cut makes t of the next rows rows.
 func (t *axisTile) cut(c *cursor, rows int) {
 	t.used, t.rows, t.first, t.last = 0, 0, math.MaxInt, math.MinInt
@@ -63,22 +79,34 @@ func (t *axisTile) cut(c *cursor, rows int) {
 	}
 }
 
-// word is the rows of the run whose positions lie in [lo,hi), as bits of the tile.
-func (r run) word(lo, hi int) uint64 {
-	a, b := 0, r.count
+// within is the range [a,b) of the rows of the run whose positions lie in [lo,hi); empty when
+// a >= b.
+func (r *run) within(lo, hi int) (a, b int) {
+	if hi <= r.start {
+		return 0, 0
+	}
+	b = r.count
 	if lo > r.start {
 		a = ceilDiv(lo-r.start, r.stride)
 	}
-	if hi <= r.start {
-		return 0
-	}
 	if hi-r.start < r.count*r.stride {
-		b = ceilDiv(hi-r.start, r.stride)
+		b = min(b, ceilDiv(hi-r.start, r.stride))
 	}
-	if a >= b {
+	return a, b
+}
+
+// word is the rows of the tile whose positions lie in [lo,hi), as bits.
+func (t *axisTile) word(lo, hi int) (word uint64) {
+	if lo >= hi || hi <= t.first || lo > t.last {
 		return 0
 	}
-	return ^uint64(0) >> (64 - (b - a)) << (r.at + a)
+	for i := range t.runs[:t.used] {
+		r := &t.runs[i]
+		if a, b := r.within(lo, hi); a < b {
+			word |= ^uint64(0) >> (64 - (b - a)) << (r.at + a)
+		}
+	}
+	return word
 }
 
 // ceilDiv is n/d rounded up, for positive n and d.
@@ -89,60 +117,67 @@ func ceilDiv(n, d int) int {
 	return (n + d - 1) / d
 }
 
-// touches reports whether a slice may allow a pair of queries in [q0,q1] and keys in [k0,k1]. It
-// errs only towards yes.
-func touches(s *attn.Slice, q0, q1, k0, k1 int) bool {
-	q0, q1 = max(q0, s.Q0), min(q1, s.Q1-1)
-	return q0 <= q1 && k1 >= max(s.K0, q0+s.Lo) && k0 <= min(s.K1-1, q1+s.Hi)
-}
+// box is pairs of queries in [q0,q1] and keys in [k0,k1].
+type box struct{ q0, q1, k0, k1 int }
 
-// sift keeps in near the slices of the mask that may allow a pair of the box.
-func (s *Scratch[T]) sift(mask attn.Mask, q0, q1, k0, k1 int) {
-	s.near = s.near[:0]
-	for i := range mask {
-		if touches(&mask[i], q0, q1, k0, k1) {
-			s.near = append(s.near, mask[i])
-		}
+// meet is the part of the box in which the slice may allow a pair; ok is false where there is none.
+// It errs only towards more.
+func (b box) meet(s *attn.Slice) (part box, ok bool) {
+	b.q0, b.q1 = max(b.q0, s.Q0), min(b.q1, s.Q1-1)
+	b.k0, b.k1 = max(b.k0, s.K0), min(b.k1, s.K1-1)
+	if b.q0 > b.q1 || b.k0 > b.k1 {
+		return b, false
 	}
+	b.k0, b.k1 = max(b.k0, b.q0+s.Lo), min(b.k1, b.q1+s.Hi)
+	b.q0, b.q1 = max(b.q0, b.k0-s.Hi), min(b.q1, b.k1-s.Lo)
+	return b, b.q0 <= b.q1 && b.k0 <= b.k1
 }
 
-// permit fills allow for the tile of queries and keys and reports whether any pair is allowed.
+// sift keeps in near the slices of the mask that may allow a pair of the box, and in reach a box
+// around what they may allow. It reports whether there is any.
+func (s *Scratch[T]) sift(mask attn.Mask, in box) bool {
+	s.near = s.near[:0]
+	s.reach = box{math.MaxInt, math.MinInt, math.MaxInt, math.MinInt}
+	for i := range mask {
+		part, ok := in.meet(&mask[i])
+		if !ok {
+			continue
+		}
+		s.near = append(s.near, mask[i])
+		s.reach.q0, s.reach.q1 = min(s.reach.q0, part.q0), max(s.reach.q1, part.q1)
+		s.reach.k0, s.reach.k1 = min(s.reach.k0, part.k0), max(s.reach.k1, part.k1)
+	}
+	return len(s.near) > 0
+}
+
+// permit fills allow for the tile of queries and keys and reports whether any pair is allowed; if
+// none is, allow is not to be used. It costs a step for each slice near and each row in a slice
+// that the tile meets.
 func (s *Scratch[T]) permit() bool {
 	q, k := &s.queries, &s.keys
-	met := false
+	tile := box{q.first, q.last, k.first, k.last}
+	met, union := false, uint64(0)
 	for i := range s.near {
-		met = met || touches(&s.near[i], q.first, q.last, k.first, k.last)
-	}
-	if !met {
-		return false
-	}
-	union := uint64(0)
-	for r, p := range s.pos[:q.rows] {
-		word := uint64(0)
-		for i := range s.near {
-			lo, hi := s.near[i].KeyRange(p)
-			if lo >= hi || hi <= k.first || lo > k.last {
-				continue
-			}
-			for _, run := range k.runs[:k.used] {
-				word |= run.word(lo, hi)
+		slice := &s.near[i]
+		if _, ok := tile.meet(slice); !ok {
+			continue
+		}
+		if !met {
+			clear(s.allow[:])
+			met = true
+		}
+		for n := range q.runs[:q.used] {
+			r := &q.runs[n]
+			a, b := r.within(slice.Q0, slice.Q1)
+			for p := r.start + a*r.stride; a < b; p += r.stride {
+				word := k.word(max(slice.K0, p+slice.Lo), min(slice.K1, p+slice.Hi+1))
+				s.allow[r.at+a] |= word
+				union |= word
+				a++
 			}
 		}
-		s.allow[r] = word
-		union |= word
 	}
-	clear(s.allow[q.rows:])
 	return union != 0
-}
-
-// cutQueries makes queries and pos of the next rows rows.
-func (s *Scratch[T]) cutQueries(c *cursor, rows int) {
-	s.queries.cut(c, rows)
-	for _, r := range s.queries.runs[:s.queries.used] {
-		for i := range r.count {
-			s.pos[r.at+i] = r.start + i*r.stride
-		}
-	}
 }
 
 // hull is the smallest range [lo,hi) of bits that holds all of a non-zero word.

@@ -24,8 +24,8 @@ func TestPermit(t *testing.T) {
 		qc := cursor{set: b.QSpans}
 		for q0 := 0; q0 < len(qpos); q0 += tileRows {
 			rows := min(tileRows, len(qpos)-q0)
-			sc.cutQueries(&qc, rows)
-			sc.sift(b.Mask, sc.queries.first, sc.queries.last, math.MinInt, math.MaxInt)
+			sc.queries.cut(&qc, rows)
+			sc.sift(b.Mask, box{sc.queries.first, sc.queries.last, math.MinInt, math.MaxInt})
 			kc := cursor{set: b.KSpans}
 			for k0 := 0; k0 < len(kpos); k0 += tileRows {
 				keys := min(tileRows, len(kpos)-k0)
@@ -45,6 +45,72 @@ func TestPermit(t *testing.T) {
 				}
 				if got != any {
 					t.Fatalf("tile %d,%d: permit %v, want %v", q0, k0, got, any)
+				}
+			}
+		}
+	})
+}
+
+// TestReach passes by tiles that lie beyond the reach of a task's slices: each of them, and those
+// alone, that lie within one span.
+func TestReach(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		set := drawSpans(t, "key", 700)
+		pos := set.Positions()
+		lo := rapid.IntRange(0, 700).Draw(t, "lo")
+		hi := lo + rapid.IntRange(0, 200).Draw(t, "width")
+		at := cursor{set: set}
+		for row := 0; row < len(pos); {
+			span, off := at.set[0], at.off
+			n := at.passBeyond(lo, hi)
+			if n%tileRows != 0 {
+				t.Fatalf("row %d: passed %d rows, no whole tiles", row, n)
+			}
+			for _, p := range pos[row : row+n] {
+				if lo <= p && p <= hi {
+					t.Fatalf("row %d: position %d of [%d,%d] was passed", row, p, lo, hi)
+				}
+			}
+			row += n
+			if off += n; span.Count-off >= tileRows {
+				if first, last := span.At(off), span.At(off+tileRows-1); last < lo || first > hi {
+					t.Fatalf("row %d: tile [%d,%d] was not passed", row, first, last)
+				}
+			}
+			if row < len(pos) {
+				n = min(tileRows, len(pos)-row)
+				at.skip(n)
+				row += n
+			}
+		}
+	})
+}
+
+// TestSliceReach: the box around what a slice may allow holds all that it does allow.
+func TestSliceReach(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nq, nk := rapid.IntRange(1, 30).Draw(t, "queries"), rapid.IntRange(1, 30).Draw(t, "keys")
+		mask := drawMask(t, nq, nk)
+		in := box{math.MinInt, math.MaxInt, math.MinInt, math.MaxInt}
+		if rapid.Bool().Draw(t, "queries bound") {
+			in.q0 = rapid.IntRange(0, nq).Draw(t, "q0")
+			in.q1 = rapid.IntRange(in.q0, nq).Draw(t, "q1")
+		}
+		if rapid.Bool().Draw(t, "keys bound") {
+			in.k0 = rapid.IntRange(0, nk).Draw(t, "k0")
+			in.k1 = rapid.IntRange(in.k0, nk).Draw(t, "k1")
+		}
+		var sc Scratch[float32]
+		sc.sift(mask, in)
+		near := attn.Mask(sc.near)
+		for i := range nq {
+			for j := range nk {
+				if i < in.q0 || i > in.q1 || j < in.k0 || j > in.k1 || !mask.Allows(i, j) {
+					continue
+				}
+				r := sc.reach
+				if !near.Allows(i, j) || i < r.q0 || i > r.q1 || j < r.k0 || j > r.k1 {
+					t.Fatalf("(%d,%d) is out of reach %v of %v", i, j, r, near)
 				}
 			}
 		}

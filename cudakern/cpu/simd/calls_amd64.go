@@ -1,0 +1,116 @@
+//go:build amd64 && !noasm
+
+package simd
+
+// The kernels of an instruction set, by name; see the generated declarations.
+
+func (i ISA) scores(dst, qt, k *float32, stride, n, d int) {
+	if i == AVX512 {
+		scoresAVX512(dst, qt, k, stride, n, d)
+		return
+	}
+	scoresAVX2(dst, qt, k, stride, n, d)
+}
+
+func (i ISA) weigh(o, p, v *float32, stride, n, dims int, alpha *float32) {
+	if i == AVX512 {
+		weighAVX512(o, p, v, stride, n, dims, alpha)
+		return
+	}
+	weighAVX2(o, p, v, stride, n, dims, alpha)
+}
+
+func (i ISA) outer(c, a, b *float32, n, width int) {
+	if i == AVX512 {
+		outerAVX512(c, a, b, n, width)
+		return
+	}
+	outerAVX2(c, a, b, n, width)
+}
+
+func (i ISA) softmax(s *float32, words *uint64, n int, m, l, alpha *float32) {
+	if i == AVX512 {
+		softmaxAVX512(s, words, n, m, l, alpha)
+		return
+	}
+	softmaxAVX2(s, words, n, m, l, alpha)
+}
+
+func (i ISA) slopes(s, dp *float32, words *uint64, n int, lse, delta *float32, scale float32) {
+	if i == AVX512 {
+		slopesAVX512(s, dp, words, n, lse, delta, scale)
+		return
+	}
+	slopesAVX2(s, dp, words, n, lse, delta, scale)
+}
+
+func (i ISA) pack(dst, src *float32, items *int, rowBytes, width int) {
+	if i == AVX512 {
+		packAVX512(dst, src, items, rowBytes, width)
+		return
+	}
+	packAVX2(dst, src, items, rowBytes, width)
+}
+
+func (i ISA) packScaled(dst, src *float32, items *int, rowBytes, width int, scale float64) {
+	if i == AVX512 {
+		packScaledAVX512(dst, src, items, rowBytes, width, scale)
+		return
+	}
+	packScaledAVX2(dst, src, items, rowBytes, width, scale)
+}
+
+func (i ISA) unpack(dst, src *float32, items *int, rowBytes, width int) {
+	if i == AVX512 {
+		unpackAVX512(dst, src, items, rowBytes, width)
+		return
+	}
+	unpackAVX2(dst, src, items, rowBytes, width)
+}
+
+func (i ISA) widen(dst *float32, src *uint16, n int) {
+	if i == AVX512 {
+		widenAVX512(dst, src, n)
+		return
+	}
+	widenAVX2(dst, src, n)
+}
+
+func (i ISA) finite(p *float32, stride, rows, width int) bool {
+	if i == AVX512 {
+		return finiteAVX512(p, stride, rows, width)
+	}
+	return finiteAVX2(p, stride, rows, width)
+}
+
+func (i ISA) delta(dst, a, b *float32, n, width int) {
+	if i == AVX512 {
+		deltaAVX512(dst, a, b, n, width)
+		return
+	}
+	deltaAVX2(dst, a, b, n, width)
+}
+
+func (i ISA) scale(dst, src *float32, n int, by float64) {
+	if i == AVX512 {
+		scaleAVX512(dst, src, n, by)
+		return
+	}
+	scaleAVX2(dst, src, n, by)
+}
+
+func (i ISA) accumulate(dst, src *float32, n int) {
+	if i == AVX512 {
+		accumulateAVX512(dst, src, n)
+		return
+	}
+	accumulateAVX2(dst, src, n)
+}
+
+func (i ISA) peak(rounds int) {
+	if i == AVX512 {
+		peakAVX512(rounds)
+		return
+	}
+	peakAVX2(rounds)
+}

@@ -1,0 +1,2 @@
+// Package simd holds the vector kernels of the CPU device.
+package simd

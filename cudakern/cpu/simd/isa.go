@@ -1,0 +1,84 @@
+package simd
+
+import (
+	"fmt"
+	"strings"
+)
+
+// ISA is an instruction set that attention kernels are written for.
+type ISA uint8
+
+// The instruction sets, slower ones first.
+const (
+	Portable ISA = iota // package kernel, in Go
+	AVX2                // AVX2 and FMA
+	AVX512              // AVX-512 F, DQ, BW and VL
+	AMX                 // tiles of bf16; no kernels yet
+)
+
+var isaNames = [...]string{"portable", "avx2", "avx512", "amx"}
+
+// String is the name that ParseISA reads.
+func (i ISA) String() string {
+	if int(i) < len(isaNames) {
+		return isaNames[i]
+	}
+	return fmt.Sprintf("ISA(%d)", uint8(i))
+}
+
+// ParseISA reads a name: portable, avx2, avx512 or amx.
+func ParseISA(name string) (ISA, error) {
+	for i, n := range isaNames {
+		if n == name {
+			return ISA(i), nil
+		}
+	}
+	return 0, fmt.Errorf("simd: no instruction set is called %q: use one of %s", name,
+		strings.Join(isaNames[:], ", "))
+}
+
+// Features is what the processor and the operating system offer.
+type Features struct {
+	missing [len(isaNames)]string // what an instruction set lacks here; empty: nothing
+}
+
+// Supported is nil where the kernels of isa run here, or an error with the reason why not.
+func (f *Features) Supported(isa ISA) error {
+	if int(isa) >= len(f.missing) {
+		return fmt.Errorf("simd: %v is not known", isa)
+	}
+	if why := f.missing[isa]; why != "" {
+		return fmt.Errorf("simd: no %v kernels: %s", isa, why)
+	}
+	return nil
+}
+
+// Best is the fastest instruction set that is supported.
+func (f *Features) Best() ISA {
+	for i := len(f.missing) - 1; i > 0; i-- {
+		if f.missing[i] == "" {
+			return ISA(i)
+		}
+	}
+	return Portable
+}
+
+// Supported is Features.Supported of this machine.
+func Supported(isa ISA) error {
+	f := Detect()
+	return f.Supported(isa)
+}
+
+// Best is Features.Best of this machine.
+func Best() ISA {
+	f := Detect()
+	return f.Best()
+}
+
+// lanes is the queries side by side in a panel.
+func (i ISA) lanes() int {
+	if i == AVX512 {
+		return 48
+	}
+	return 24
+}

@@ -1,0 +1,246 @@
+package simd
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/cudakern/cpu/kernel"
+)
+
+// path is one implementation under test: the kernels of an instruction set, or with Portable the
+// slow twins, so that the suite also tests itself.
+type path struct {
+	isa ISA
+	sc  *Scratch
+}
+
+// eachPath runs test on all implementations that this machine has.
+func eachPath(t *testing.T, test func(t *testing.T, p path)) {
+	for _, isa := range []ISA{Portable, AVX2, AVX512} {
+		t.Run(isa.String(), func(t *testing.T) {
+			if err := Supported(isa); err != nil {
+				t.Skip(err)
+			}
+			test(t, path{isa, &Scratch{}})
+		})
+	}
+}
+
+// fold runs tasks of forward in the given order, nil for the natural one.
+func fold[E attn.Elem](p path, b *attn.Block[E], s attn.State[float32], order []int) {
+	n := ForwardTasks(b)
+	if p.isa == Portable {
+		n, order = kernel.ForwardTasks(b), nil
+	}
+	for i := range n {
+		if order != nil {
+			i = order[i]
+		}
+		if p.isa == Portable {
+			kernel.Forward(b, s, i, &kernel.Scratch[float32]{})
+			continue
+		}
+		Forward(p.isa, b, s, i, p.sc)
+	}
+}
+
+// newState is a fresh state for b.
+func newState[E attn.Elem](b *attn.Block[E]) attn.State[float32] {
+	n := b.QSpans.Len() * b.QHeads
+	s := attn.State[float32]{
+		Acc: make([]float32, n*b.DV), M: make([]float32, n), L: make([]float32, n),
+	}
+	attn.FreshState(s)
+	return s
+}
+
+// finish is out and lse of a state.
+func finish(p path, s attn.State[float32], dv int) (out, lse []float32) {
+	out, lse = make([]float32, len(s.Acc)), make([]float32, len(s.M))
+	if p.isa == Portable {
+		kernel.Finalize(out, lse, s, nil, dv, 0, len(lse))
+	} else {
+		Finalize(p.isa, out, lse, s, nil, dv, 0, len(lse))
+	}
+	return out, lse
+}
+
+// forwardAll is the whole forward of one block.
+func forwardAll[E attn.Elem](p path, b *attn.Block[E]) (out, lse []float32) {
+	s := newState(b)
+	fold(p, b, s, nil)
+	return finish(p, s, b.DV)
+}
+
+// newGrad has delta computed, DQ zero, and NaN in DK and DV, which must be set.
+func newGrad[E attn.Elem](p path, b *attn.Block[E], do []E, out, lse []float32,
+) attn.Grad[E, float32] {
+	keys := b.KSpans.Len() * b.KHeads
+	g := attn.Grad[E, float32]{
+		DO: do, LSE: lse, Delta: make([]float32, len(lse)), DQ: make([]float32, len(b.Q)),
+		DK: make([]float32, keys*b.D), DV: make([]float32, keys*b.DV),
+	}
+	fill(g.DK, float32(math.NaN()))
+	fill(g.DV, float32(math.NaN()))
+	if p.isa == Portable {
+		kernel.Delta(g.Delta, do, out, b.DV, 0, len(lse))
+	} else {
+		Delta(p.isa, g.Delta, do, out, b.DV, 0, len(lse))
+	}
+	return g
+}
+
+// descend runs all tasks of backward.
+func descend[E attn.Elem](p path, b *attn.Block[E], g attn.Grad[E, float32]) {
+	if p.isa == Portable {
+		for i := range kernel.BackwardTasks(b) {
+			kernel.Backward(b, g, i, &kernel.Scratch[float32]{})
+		}
+		return
+	}
+	for i := range BackwardTasks(b) {
+		Backward(p.isa, b, g, i, p.sc)
+	}
+}
+
+// backwardAll is the whole backward of one block.
+func backwardAll[E attn.Elem](p path, b *attn.Block[E], do []E, out, lse []float32,
+) attn.Grad[E, float32] {
+	g := newGrad(p, b, do, out, lse)
+	descend(p, b, g)
+	return g
+}
+
+func fill[T any](a []T, x T) {
+	for i := range a {
+		a[i] = x
+	}
+}
+
+// result is all that a block gives, by names.
+type result struct{ out, lse, dq, dk, dv []float64 }
+
+// exact is the block in float64, pair by pair, by package attn.
+func exact(b *attn.Block[float32], do []float32) result {
+	w := attn.Block[float64]{
+		QSpans: b.QSpans, KSpans: b.KSpans, QHeads: b.QHeads, KHeads: b.KHeads,
+		QHead0: b.QHead0, KHead0: b.KHead0, Group: b.Group, D: b.D, DV: b.DV,
+		Scale: b.Scale, Mask: b.Mask, Q: wide(b.Q), K: wide(b.K), V: wide(b.V),
+	}
+	n := b.QSpans.Len() * b.QHeads
+	s := attn.State[float64]{
+		Acc: make([]float64, n*b.DV), M: make([]float64, n), L: make([]float64, n),
+	}
+	attn.FreshState(s)
+	attn.Forward(&w, s)
+	r := result{out: make([]float64, n*b.DV), lse: make([]float64, n)}
+	kernel.Finalize(r.out, r.lse, s, nil, b.DV, 0, n)
+	g := attn.Grad[float64, float64]{
+		DO: wide(do), LSE: r.lse, Delta: make([]float64, n), DQ: make([]float64, len(b.Q)),
+		DK: make([]float64, len(b.K)), DV: make([]float64, len(b.V)),
+	}
+	kernel.Delta(g.Delta, g.DO, r.out, b.DV, 0, n)
+	attn.Backward(&w, g)
+	r.dq, r.dk, r.dv = g.DQ, g.DK, g.DV
+	return r
+}
+
+func wide(a []float32) []float64 {
+	w := make([]float64, len(a))
+	for i, x := range a {
+		w[i] = float64(x)
+	}
+	return w
+}
+
+// run is the block's result on a path.
+func (p path) run(b *attn.Block[float32], do []float32) result {
+	out, lse := forwardAll(p, b)
+	g := backwardAll(p, b, do, out, lse)
+	return result{wide(out), wide(lse), wide(g.DQ), wide(g.DK), wide(g.DV)}
+}
+
+// errors are the relative errors of a result, by name.
+func (r *result) errors(want *result) (names []string, size []float64) {
+	names = []string{"out", "lse", "dq", "dk", "dv"}
+	for i, got := range [][]float64{r.out, r.lse, r.dq, r.dk, r.dv} {
+		size = append(size, relative(got, [][]float64{
+			want.out, want.lse, want.dq, want.dk, want.dv,
+		}[i]))
+	}
+	return names, size
+}
+
+// relative is rms(got - want) / rms(want), with divisor 1 for a want below 1e-6. Equal infinities
+// count as 0; a NaN on one side, or an infinity, gives +Inf.
+func relative(got, want []float64) float64 {
+	diff, size := 0.0, 0.0
+	for i, w := range want {
+		g := got[i]
+		if g == w && math.IsInf(w, 0) || math.IsNaN(g) && math.IsNaN(w) {
+			continue
+		}
+		if math.IsNaN(g-w) || math.IsInf(g-w, 0) {
+			return math.Inf(1)
+		}
+		diff += (g - w) * (g - w)
+		size += w * w
+	}
+	n := float64(max(1, len(want)))
+	divisor := math.Sqrt(size / n)
+	if divisor < 1e-6 {
+		divisor = 1
+	}
+	return math.Sqrt(diff/n) / divisor
+}
+
+// mustBeAsGood wants errors at most twice those of the portable kernels, which are at least floor.
+func mustBeAsGood(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, p path, b *attn.Block[float32], do []float32, floor float64,
+) {
+	t.Helper()
+	want := exact(b, do)
+	twin, got := (path{isa: Portable}).run(b, do), p.run(b, do)
+	_, limit := twin.errors(&want)
+	names, size := got.errors(&want)
+	for i, e := range size {
+		if !(e <= 2*max(limit[i], floor)) {
+			t.Fatalf("%s: relative error %.3g, the portable kernels' is %.3g", names[i], e, limit[i])
+		}
+	}
+}
+
+// TestRandomBlocks holds random blocks against float64. Where few numbers cancel, the error of one
+// path is small by luck, so the bound is that of a larger problem.
+func TestRandomBlocks(t *testing.T) {
+	eachPath(t, func(t *testing.T, p path) {
+		rapid.Check(t, func(t *rapid.T) {
+			b, do := drawBlock(t, 300)
+			mustBeAsGood(t, p, b, do, 2e-6)
+		})
+	})
+}
+
+// TestAccuracy wants errors at most twice those of the portable kernels where they are an average
+// over many numbers.
+func TestAccuracy(t *testing.T) {
+	eachPath(t, func(t *testing.T, p path) {
+		for _, c := range []struct{ n, d, dv int }{{700, 64, 64}, {500, 128, 128}, {300, 256, 40},
+			{400, 33, 97}} {
+			b := contiguous(c.n, 2, 2, c.d, c.dv)
+			mustBeAsGood(t, p, b, fillBlock(b, uint64(c.n)), 0)
+			b.Mask = attn.Full(c.n, c.n)
+			mustBeAsGood(t, p, b, fillBlock(b, uint64(c.d)), 0)
+			do := fillBlock(b, uint64(c.dv))
+			for i := range b.Q {
+				b.Q[i] *= 40
+			}
+			mustBeAsGood(t, p, b, do, 0)
+		}
+	})
+}
