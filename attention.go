@@ -111,16 +111,37 @@ type QKV[T attn.Float] struct{ Q, K, V []T }
 // Output is a rank's results: Out [tokens, Heads, VDim], LSE [tokens, Heads].
 type Output[T attn.Float] struct{ Out, LSE []T }
 
-// Grads is a rank's gradients, in the shapes of its QKV.
-type Grads[T attn.Float] struct{ DQ, DK, DV []T }
+// Grads is a rank's gradients, in the shapes of its QKV. DSink [Heads] is its share of the sinks'
+// gradient: the sum over the ranks, such as by AllReduce, is the gradient.
+type Grads[T attn.Float] struct{ DQ, DK, DV, DSink []T }
 
 // State is one micro-batch of one layer in flight: what Forward keeps for Backward lives in the
 // session, not in an actor. Any number of states may be in flight; Release gives one up.
 type State[T attn.Float] struct {
 	att     *Attention[T]
 	id      int
+	sunk    bool // sinks are given
 	forward bool // a forward pass is done
 	dead    bool
+}
+
+// SetSink gives the state its sink logits, one a head, for the passes to come: a problem with Sink
+// needs them before Forward. They are a parameter, the same on all ranks.
+func (st *State[T]) SetSink(logits []T) error {
+	s := st.att.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch n := sinks(st.att.plan.Header()); {
+	case s.closed:
+		return ErrClosed
+	case st.dead:
+		return errReleased
+	case len(logits) != n:
+		return fmt.Errorf("kvloom: %d sink logits were given, the problem has %d", len(logits), n)
+	}
+	s.store.SetSink(int32(st.id), logits)
+	st.sunk = true
+	return nil
 }
 
 // firstState leaves the numbers below to callers of Load.
@@ -171,6 +192,9 @@ var errReleased = errors.New("kvloom: the state was released")
 // run forward again; its inputs are taken anew.
 func (st *State[T]) Forward(ctx context.Context, in []QKV[T]) ([]Output[T], error) {
 	s, a := st.att.session, st.att
+	if a.plan.Header().Sink && !st.sunk {
+		return nil, errors.New("kvloom: the problem has sinks: give their logits by SetSink")
+	}
 	if err := st.load(len(in), "inputs", func(r int, h *plan.Header) error {
 		q, k := a.Shard(r).Set, a.KeyShard(r).Set
 		if err := st.input(r, plan.HomeQ, q, h.QHeads*h.Dim, in[r].Q); err != nil {
@@ -210,14 +234,14 @@ func (st *State[T]) Backward(ctx context.Context, do [][]T) ([]Grads[T], error) 
 		return nil, err
 	}
 	out := make([]Grads[T], s.Ranks())
-	if err := st.results(plan.HomeDQ, func(r int,
-		parts [][]T) {
+	if err := st.results(plan.HomeDQ, func(r int, parts [][]T) {
 		out[r].DQ = parts[0]
 	}); err != nil {
 		return nil, err
 	}
 	return out, st.results(plan.HomeDKV, func(r int, parts [][]T) {
 		out[r].DK, out[r].DV = parts[0], parts[1]
+		out[r].DSink = s.store.SinkGrad(int32(r), int32(st.id))
 	})
 }
 
@@ -236,6 +260,7 @@ func (st *State[T]) load(n int, what string, each func(r int, h *plan.Header) er
 			s.Ranks())
 	}
 	h := st.att.plan.Header()
+	s.store.Expect(int32(st.id), h)
 	for r := range n {
 		if err := each(r, h); err != nil {
 			return fmt.Errorf("kvloom: rank %d: %w", r, err)
@@ -252,8 +277,7 @@ func (st *State[T]) inputs(r int, role plan.Role, set mesh.Set, parts [][]T, wid
 	for i, p := range parts {
 		if len(p) != set.Len()*widths[i] {
 			return fmt.Errorf("part %d of %v has %d elements, its shard has %d tokens of %d", i,
-				role,
-				len(p), set.Len(), widths[i])
+				role, len(p), set.Len(), widths[i])
 		}
 	}
 	if set.Len() == 0 {

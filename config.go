@@ -32,7 +32,7 @@ type Problem struct {
 	// on the way in, results at the end, and everything between is summed in float32.
 	ElemBytes, AccBytes int
 	SoftCap             float64 // of logits: cap * tanh(logit / cap); 0 is none
-	Sink                bool    // a logit a head joins each row's sum: see Session.SetSink
+	Sink                bool    // a logit a head joins each row's sum: State.SetSink, Inputs.Sink
 	// Layout and Ring are Config's if nil, as are Options. KeyLayout deals keys that are a sequence
 	// of their own; nil is Layout.
 	Layout, KeyLayout mesh.Layout

@@ -9,12 +9,13 @@ import (
 )
 
 // Inputs are a problem's tensors in token order, row-major: Q, DO [Tokens, Heads, Dim or VDim],
-// K [KeyTokens, KVHeads, Dim], V [KeyTokens, KVHeads, VDim]. DO may be nil for forward alone.
-type Inputs[T attn.Float] struct{ Q, K, V, DO []T }
+// K [KeyTokens, KVHeads, Dim], V [KeyTokens, KVHeads, VDim]. DO may be nil for forward alone. Sink
+// is the sink logits [Heads] of a problem with Sink.
+type Inputs[T attn.Float] struct{ Q, K, V, DO, Sink []T }
 
 // Outputs are a problem's results in token order: Out [Tokens, Heads, VDim], LSE [Tokens, Heads],
-// and after a backward pass DQ, DK, DV in the shapes of Q, K, V.
-type Outputs[T attn.Float] struct{ Out, LSE, DQ, DK, DV []T }
+// and after a backward pass DQ, DK, DV in the shapes of Q, K, V, and DSink [Heads] with Sink.
+type Outputs[T attn.Float] struct{ Out, LSE, DQ, DK, DV, DSink []T }
 
 // Shard is the tokens of one sequence that a rank is at home with, in the order of its rows: the
 // same for q, dO, out, lse and dq, and for any per-token array of the embedder's own (ids, labels,
@@ -60,6 +61,12 @@ func put[E any](dst, rows []E, set mesh.Set, width int) {
 
 // Store keeps shards: the device memory of every rank. A cpu.Store is one.
 type Store[T attn.Float] interface {
+	// Expect names the plan of the state's rounds, before its inputs are given: they are kept in
+	// the width of its elements.
+	Expect(state int32, h *plan.Header)
+	// SetSink gives a state its sink logits [Heads]; SinkGrad is a rank's share of their gradient.
+	SetSink(state int32, sink []T)
+	SinkGrad(rank, state int32) []T
 	// SetInput copies the parts of a home block into memory that the rank owns.
 	SetInput(rank, state int32, role plan.Role, parts ...[]T) error
 	// Output gives copies of the parts of a home block.
@@ -87,11 +94,16 @@ func LoadShards[T attn.Float](to Store[T], p *plan.Plan, state int, in Inputs[T]
 	}{
 		{"q", len(in.Q), h.QTokens, q}, {"k", len(in.K), h.KTokens, k},
 		{"v", len(in.V), h.KTokens, v}, {"do", len(in.DO), h.QTokens, o},
+		{"sink", len(in.Sink), 1, sinks(h)},
 	} {
 		if x.have != x.row*x.tokens && (x.name != "do" || x.have != 0) {
 			return fmt.Errorf("kvloom: %s has %d elements, the problem has %d tokens of %d: %d",
 				x.name, x.have, x.tokens, x.row, x.row*x.tokens)
 		}
+	}
+	to.Expect(int32(state), h)
+	if h.Sink {
+		to.SetSink(int32(state), in.Sink)
 	}
 	for r := range h.Ranks {
 		hq, hk := h.Sets[h.HomeQ[r]], h.Sets[h.HomeK[r]]
@@ -107,6 +119,14 @@ func LoadShards[T attn.Float](to Store[T], p *plan.Plan, state int, in Inputs[T]
 		}
 	}
 	return nil
+}
+
+// sinks is how many sink logits a plan has.
+func sinks(h *plan.Header) int {
+	if h.Sink {
+		return h.QHeads
+	}
+	return 0
 }
 
 func input[T attn.Float](to Store[T], r, state int, role plan.Role, set mesh.Set,
@@ -150,7 +170,21 @@ func GatherShards[T attn.Float](from Store[T], p *plan.Plan, state int,
 			return Outputs[T]{}, err
 		}
 	}
+	if gradients && h.Sink {
+		out.DSink = sinkGrad(from, h, state)
+	}
 	return out, nil
+}
+
+// sinkGrad adds the ranks' shares of the sinks' gradient, in the order of the ranks.
+func sinkGrad[T attn.Float](from Store[T], h *plan.Header, state int) []T {
+	sum := make([]T, h.QHeads)
+	for r := range h.Ranks {
+		for i, x := range from.SinkGrad(int32(r), int32(state)) {
+			sum[i] += x
+		}
+	}
+	return sum
 }
 
 // part is a role's block on every rank and the global arrays that it is put into.

@@ -25,6 +25,9 @@ func (AllToAll) Gather(b *plan.Builder, home []plan.Block, roles []plan.Role) []
 	for i, src := range home {
 		t := src.Tensor
 		x := exchange{Builder: b, tensor: t, tick: tick + int32(i), toShard: true}
+		if b.Opt.HeadChunks > 1 {
+			x.pool = plan.PoolChunks + plan.Pool(b.Chunk()%2)
+		}
 		x.transfer(src)
 		out[i] = b.LiveOut(roles[i], t, b.ShardSet(t, b.At.C), b.HeadsOf(t, b.At.H), t)
 		x.unpack(src, out[i])
@@ -51,11 +54,8 @@ func (AllToAll) Scatter(b *plan.Builder, head []plan.Block) []plan.Landing {
 		landed[i] = plan.Landing{Parts: x.came, Done: x.pieces()}
 		switch {
 		case x.copied:
-			for _, p := range x.sent {
+			for _, p := range append(x.sent, src) {
 				b.Release(p)
-			}
-			if src.Tensor.Linear() {
-				b.Release(src)
 			}
 			landed[i].Done = x.came
 		case src.Tensor.Linear():
@@ -116,6 +116,7 @@ type exchange struct {
 	tensor     plan.Tensor
 	tick       int32
 	toShard    bool
+	pool       plan.Pool    // of pieces
 	copied     bool         // the own region is packed too
 	sent, came []plan.Block // came in the order of head ranks, the own region in its place
 }
@@ -135,7 +136,7 @@ func (x *exchange) transfer(src plan.Block) {
 			own := src.Region(set, heads)
 			own.Empty = len(x.Header.Sets[set]) == 0
 			if x.copied && !own.Empty {
-				piece := x.Take(plan.PoolPieces, 0, x.tensor, set, heads)
+				piece := x.Take(x.pool, 0, x.tensor, set, heads)
 				x.Give(own).Write(piece).Emit(plan.Pack, x.tick)
 				own = piece
 			}
@@ -149,14 +150,14 @@ func (x *exchange) transfer(src plan.Block) {
 		}
 		toHeads, fromHeads := me+p-toTokens, me+p-fromTokens
 		set, heads := x.region(toTokens, toHeads)
-		out := x.Take(plan.PoolPieces, 0, x.tensor, set, heads)
+		out := x.Take(x.pool, 0, x.tensor, set, heads)
 		if !out.Empty {
 			x.Give(src.Region(set, heads)).Write(out).Emit(plan.Pack, x.tick)
 			x.Send(out, peer, lane, x.tick)
 			x.sent = append(x.sent, out)
 		}
 		set, heads = x.region(fromTokens, fromHeads)
-		in := x.Take(plan.PoolPieces, 0, x.tensor, set, heads)
+		in := x.Take(x.pool, 0, x.tensor, set, heads)
 		if !in.Empty {
 			x.Recv(in, peer, lane, x.tick)
 		}

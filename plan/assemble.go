@@ -73,6 +73,9 @@ func (b *Builder) Result(t Tensor, like Block) Block {
 	return b.LiveOut(role, t, like.Set, like.Heads, before)
 }
 
+// Chunk is the number of the head chunk at hand.
+func (b *Builder) Chunk() int { return b.chunk }
+
 // NeedSet is the keys of ring shard j that some query of ring shard c may see, where the ring axis
 // is a Trimmer.
 func (b *Builder) NeedSet(c, j int) SetID { return b.groups[c].needs[j] }

@@ -49,6 +49,8 @@ type Pool uint8
 // The pools.
 const (
 	PoolPieces      Pool = iota // exchange pieces
+	PoolChunks                  // pieces of head chunks on their way in; one pool for odd chunks
+	_                           //
 	PoolState                   // state, delta, head-sharded gradients
 	PoolLand                    // what comes home of the own block's sum; one pool a lane
 	_                           //

@@ -292,38 +292,42 @@ func (p *Plan) Program(pass Pass, rank int) (*Program, error) {
 	return b.Program(), nil
 }
 
-// forward: home q, kv -> exchange -> ring -> exchange -> home out, chunk by chunk of heads: the
-// next chunk is exchanged while one is attended.
+// forward: home q, kv -> exchange -> ring -> exchange -> home out.
 func (p *Plan) forward(b *Builder) {
 	home := []Block{b.Home(HomeKV, KV), b.Home(HomeQ, Q)}
 	roles := []Role{HeadKV, HeadQ}
 	if b.Opt.HeadChunks > 1 {
 		roles = []Role{Scratch, Scratch}
 	}
-	p.chunks(b, home, roles, []Role{HomeOut}, func(head []Block) []Landing {
-		out := p.spec.Ring.Forward(b, head[1], head[0])
-		landed := p.spec.Heads.Scatter(b, []Block{out})
-		if b.Opt.HeadChunks > 1 {
-			b.releaseAll(out, head[1], head[0])
-		}
-		return landed
+	p.chunks(b, home, roles, []Role{HomeOut}, func(head []Block) []Block {
+		return []Block{p.spec.Ring.Forward(b, head[1], head[0])}
 	})
 }
 
-// chunks exchanges home blocks chunk by chunk, does the work on each and brings its results home.
+// chunks exchanges home blocks chunk by chunk of heads, does the work on each chunk and brings its
+// results home. Two chunks are at hand or on their way: while one is attended the next one comes,
+// and when it is done the one after that starts, before its results go home.
 func (p *Plan) chunks(b *Builder, home []Block, roles, results []Role,
-	work func(head []Block) []Landing) {
+	work func(head []Block) []Block) {
 	n := b.Opt.HeadChunks
-	var landed [][]Landing
-	next := p.spec.Heads.Gather(b, home, roles)
-	for b.chunk = range n {
-		head := next
-		if b.chunk+1 < n {
-			b.chunk++
-			next = p.spec.Heads.Gather(b, home, roles)
-			b.chunk--
+	heads, landed := make([][]Block, n), make([][]Landing, n)
+	gather := func(i int) {
+		if i < n {
+			b.chunk = i
+			heads[i] = p.spec.Heads.Gather(b, home, roles)
 		}
-		landed = append(landed, work(head))
+	}
+	gather(0)
+	gather(1)
+	for i := range n {
+		b.chunk = i
+		done := work(heads[i])
+		if n > 1 {
+			b.releaseAll(heads[i])
+		}
+		gather(i + 2)
+		b.chunk = i
+		landed[i] = p.spec.Heads.Scatter(b, done)
 	}
 	p.spec.Heads.Land(b, landed, results)
 }
@@ -337,33 +341,27 @@ func (p *Plan) backward(b *Builder) {
 		home = append(home, b.Home(HomeKV, KV), b.Home(HomeQ, Q), b.Home(HomeOut, Out))
 		roles = []Role{Scratch, Scratch, Scratch, Scratch}
 	}
-	p.chunks(b, home, roles, []Role{HomeDKV, HomeDQ}, func(head []Block) []Landing {
-		do := head[0]
-		var q, kv, out Block
-		if chunked {
-			kv, q, out = head[1], head[2], head[3]
-		} else {
-			q, kv = b.HeadSharded(HeadQ, Q), b.HeadSharded(HeadKV, KV)
-			out = b.HeadSharded(HeadOut, Out)
+	p.chunks(b, home, roles, []Role{HomeDKV, HomeDQ}, func(head []Block) []Block {
+		if !chunked {
+			head = append(head, b.HeadSharded(HeadKV, KV), b.HeadSharded(HeadQ, Q),
+				b.HeadSharded(HeadOut, Out))
 		}
+		do, kv, q, out := head[0], head[1], head[2], head[3]
 		delta := b.Take(PoolState, 0, Delta, q.Set, q.Heads)
 		if !delta.Empty {
 			b.Read(do).Read(out).Write(delta).Emit(DeltaOp, b.Tick(0))
 		}
 		dq, dkv := p.spec.Ring.Backward(b, q, kv, out, do, delta)
 		b.Release(delta)
-		if p.spec.Mesh.Head > 1 {
+		if p.spec.Mesh.Head > 1 && !chunked {
 			b.Release(do)
 		}
-		if chunked {
-			b.releaseAll(kv, q, out)
-		}
-		return p.spec.Heads.Scatter(b, []Block{dkv, dq})
+		return []Block{dkv, dq}
 	})
 }
 
 // releaseAll is Release of several blocks.
-func (b *Builder) releaseAll(blocks ...Block) {
+func (b *Builder) releaseAll(blocks []Block) {
 	for _, k := range blocks {
 		b.Release(k)
 	}
