@@ -2,7 +2,7 @@
 // where at each ring step, its hops, and the journey home of its gradient. It decides order and
 // slots; when an op really runs is the worker's business.
 //
-// Single, the plain ring, C = 4: every hop goes from ring rank c to c+1, and at step t rank c
+// Ring, the plain one, C = 4: every hop goes from ring rank c to c+1, and at step t rank c
 // holds block (c-t) mod C.
 //
 //	           step 0   step 1   step 2   step 3        KV sends a rank: C-1
@@ -26,6 +26,17 @@
 // DKVSlots for accumulators on theirs, Options.Partials for own parts. One travelling slot of
 // either kind would stop for ever on a ring of three and more, so plan refuses it.
 //
+// Under full and causal masks every block goes all the way round. Under others it stops at the last
+// rank that needs it, and its accumulator goes home from there; a document that lies on one rank
+// costs nothing. With RotateQ the backward walk is the same, of queries and dQ.
+//
+//	scheme      forward, into a rank            backward, into a rank
+//	ring        KV of C-1 blocks, hop by hop    the same, and dKV, C hops     rotate kv
+//	                                            visits of C-1, and dQ, C      rotate q
+//	allgather   KV of C-1, straight, all held   the same, and parts of dKV
+//	halo        the rows of KV that are seen    the same, and their dKV
+//	passq       Q of C-1, and parts of out      as rotate q
+//
 // # Duties of the caller
 //
 // plan.Plan calls the axis with blocks of the ring shard and the rank's heads; q, do, out and delta
@@ -35,13 +46,13 @@
 //
 // # Invariants
 //
-//	B1  Full and causal masks, a token in every chunk: C-1 KV sends a rank in either pass, C dKV
-//	    sends backward, none of any kind when C = 1 (TestSendCounts).
+//	B1  Ring under full and causal masks, a token in every chunk: C-1 KV sends a rank in either
+//	    pass, C dKV sends backward, none of any kind when C = 1 (TestSendCounts).
 //	B2  A rank attends block (c-t) mod C at step t, once, with all its heads, when the mask allows
 //	    a pair of it, and no other (TestBlockAtStep).
-//	B3  Hops without rows are not sent, nor is an accumulator before somebody added to it; all
-//	    else is passed on to the next rank of the ring (TestNothingTravelsForNothing). A block that
-//	    no query sees gets zero gradients at home.
+//	B3  Hops without rows are not sent, nor a block that no later rank needs, nor an accumulator
+//	    before somebody added to it or after the last one did, but home
+//	    (TestNothingTravelsForNothing). A block that no query sees gets zero gradients at home.
 //	B4  Both ends of a transfer carry the same tick, tensor, tokens and heads (TestEndsMatch).
 //	B5  KV, dKV and partials use at most the slots of the options (TestSlotLimits); fewer than can
 //	    work are refused (TestTooFewSlotsAreRefused).
@@ -50,8 +61,13 @@
 //	    TestForwardHidesHops and TestBackwardHidesHops of package sim).
 //	B7  The parts of a block's gradient are added in ring order, beginning at the first rank that
 //	    met it, whatever the timing (TestGradientFollowsItsBlock).
+//	B8  Every scheme with any of its choices, any mask, layout, heads and mesh gives a plan that
+//	    Verify proves (TestEverySchemeIsSound); choices that a scheme does not have are refused
+//	    (TestSchemesRefuseWhatTheyDoNotHave).
+//	B9  Halo moves the rows that are needed and no other, and nothing moves for a document that
+//	    lies on one rank (TestHaloMovesWhatIsSeen, TestDocumentsAtHomeDoNotTravel).
 //
 // # Concurrency
 //
-// Single has no state; one value serves any number of builders at the same time.
+// Axes have no state; one value serves any number of builders at the same time.
 package ringbus
