@@ -240,7 +240,8 @@ func (s *Session[T]) Run(ctx context.Context, rounds ...Round) error {
 		if s.layers[r.Problem] == nil {
 			return fmt.Errorf("kvloom: round %d names problem %d, which was closed", i, r.Problem)
 		}
-		entries[i] = rank.Entry{Plan: s.layers[r.Problem].ready, Pass: r.Pass, State: int32(r.State)}
+		ready := s.layers[r.Problem].ready
+		entries[i] = rank.Entry{Plan: ready, Pass: r.Pass, State: int32(r.State)}
 	}
 	return s.run(ctx, entries)
 }
