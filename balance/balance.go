@@ -19,8 +19,8 @@ type Problem struct {
 	// Weights are the speeds of ring shards, of any unit: one of half the speed gets half the work.
 	// Nil is all alike.
 	Weights []float64
-	// Chunks says how finely to cut: into about so many chunks a shard, more where documents are cut
-	// by themselves. 0 finds the coarsest cut that is good, up to MaxChunks.
+	// Chunks says how finely to cut: into about so many chunks a shard, more where documents are
+	// cut by themselves. 0 finds the coarsest cut that is good, up to MaxChunks.
 	Chunks int
 }
 
@@ -28,8 +28,8 @@ type Problem struct {
 const (
 	// MaxChunks is the most chunks a shard that Deal tries by itself.
 	MaxChunks = 32
-	// tokenChunks is how fine a cut the bound of tokens needs: where a chunk is an eighth of an even
-	// part, some shard always has room for it.
+	// tokenChunks is how fine a cut the bound of tokens needs: where a chunk is an eighth of an
+	// even part, some shard always has room for it.
 	tokenChunks = 8
 	// maxTiles is the most tiles, a chunk's queries and a chunk's keys, that all cuts but the first
 	// look at, and maxPlaces how much trades for even steps may look at: what keeps rings of a
@@ -59,8 +59,8 @@ func (p *Problem) Validate() error {
 	}
 	for c, w := range p.Weights {
 		if !(w > 0) || math.IsInf(w, 0) || w < most*lightest {
-			return fmt.Errorf("balance: weight %v of ring shard %d: use a finite number above 0, at "+
-				"least 1/1024 of the largest, or leave that rank out", w, c)
+			return fmt.Errorf("balance: weight %v of ring shard %d: use a finite number above 0, "+
+				"at least 1/1024 of the largest, or leave that rank out", w, c)
 		}
 	}
 	return p.Mask.Validate(p.QTokens, p.KTokens)
@@ -88,8 +88,9 @@ func (p *Problem) shares() []float64 {
 
 // Deal cuts the sequence into chunks and deals them so that the largest work of a shard, over its
 // weight, is least, and then the largest of each ring step, where shard c attends the keys of shard
-// c-t. Work is the pairs that the mask allows. No shard holds more tokens than its part by weight, an
-// eighth of an even part and one more; a Chunks below 8 may need up to a chunk instead of the eighth.
+// c-t. Work is the pairs that the mask allows. No shard holds more tokens than its part by weight,
+// an eighth of an even part and one more; a Chunks below 8 may need up to a chunk instead of the
+// eighth.
 //
 // The same problem is always dealt alike. The layout is named balanced, with a fingerprint.
 func Deal(p Problem) (mesh.Layout, Report, error) {
@@ -176,5 +177,5 @@ func (s score) better(than score) bool {
 		return a
 	}
 	was := than.round + than.steps
-	return s.round+s.steps < was-was*worthIt
+	return s.round+s.steps < was-float64(was*worthIt)
 }

@@ -59,8 +59,8 @@ func drawProblem(t *rapid.T) balance.Problem {
 	return p
 }
 
-// TestDealPartsTheTokens: any problem. Each token is dealt once in joined spans, the bound of tokens
-// is kept, the report is what Measure says, and the same problem is dealt alike.
+// TestDealPartsTheTokens: any problem. Each token is dealt once in joined spans, the bound of
+// tokens is kept, the report is what Measure says, and the same problem is dealt alike.
 func TestDealPartsTheTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t)
@@ -77,7 +77,7 @@ func TestDealPartsTheTokens(t *testing.T) {
 			set := l.Shard(p.QTokens, p.Ring, c)
 			for i, s := range set {
 				if s.Stride != 1 || s.Count < 1 || i > 0 && s.Start <= set[i-1].Last()+1 {
-					t.Fatalf("shard %d: span %d of %v is empty or touches the one before", c, i, set)
+					t.Fatalf("shard %d: span %d of %v is empty or touches another", c, i, set)
 				}
 			}
 			for _, at := range set.Positions() {
@@ -126,7 +126,8 @@ func TestMeasureCounts(t *testing.T) {
 		p := drawProblem(t)
 		p.QTokens = min(p.QTokens, 60)
 		p.KTokens = p.QTokens
-		p.Mask = documents([]int{0, p.QTokens / 3, p.QTokens}, rapid.IntRange(0, 60).Draw(t, "left"))
+		left := rapid.IntRange(0, 60).Draw(t, "left")
+		p.Mask = documents([]int{0, p.QTokens / 3, p.QTokens}, left)
 		if rapid.Bool().Draw(t, "cross") {
 			p.KTokens += 5
 			p.Mask = attn.Causal(p.QTokens, p.KTokens)
@@ -206,7 +207,10 @@ func TestPackedDocumentsAreEven(t *testing.T) {
 	const tokens, ring, batches = 8192, 8, 50
 	names := []string{"balanced", "zigzag", "contiguous", "doc-zigzag", "whole-doc", "striped:1"}
 	for _, left := range []int{attn.Unbounded, 512, 64} {
-		all := make([]figures, len(names))
+		all, name := make([]figures, len(names)), fmt.Sprintf("window:%-3d", left)
+		if left == attn.Unbounded {
+			name = "causal    "
+		}
 		for seed := range batches {
 			starts := batch(uint64(seed), tokens)
 			p := balance.Problem{QTokens: tokens, KTokens: tokens, Ring: ring,
@@ -227,13 +231,13 @@ func TestPackedDocumentsAreEven(t *testing.T) {
 				}
 				all[n].add(r)
 				if n == 0 && r.Imbalance > 1.05 {
-					t.Errorf("window %d, batch %d: %v of the mean", left, seed, r.Imbalance)
+					t.Errorf("%s, batch %d: %v of the mean", name, seed, r.Imbalance)
 				}
 			}
 		}
 		for n, f := range all {
-			t.Logf("window %13d  %-10s  worst %.3f  mean %.3f  steps, worst %.3f  spans %.0f", left,
-				names[n], f.worst, f.sum/batches, f.worstSteps, f.spans/batches)
+			t.Logf("%s  %-10s  worst %.3f  mean %.3f  steps, worst %.3f  spans %.0f",
+				name, names[n], f.worst, f.sum/batches, f.worstSteps, f.spans/batches)
 		}
 	}
 }
@@ -257,8 +261,8 @@ func TestWeights(t *testing.T) {
 			for c, n := range r.Area {
 				want := float64(total) * weights[c] / 7.3
 				if math.Abs(float64(n)/want-1) > 0.05 {
-					t.Errorf("window %d, batch %d: shard %d of weight %v has %.3f of its part", left,
-						seed, c, weights[c], float64(n)/want)
+					t.Errorf("window %d, batch %d: shard %d of weight %v has %.3f of its part",
+						left, seed, c, weights[c], float64(n)/want)
 				}
 			}
 		}
@@ -322,25 +326,22 @@ func thousand() balance.Problem {
 		Mask: documents(starts, attn.Unbounded)}
 }
 
-// TestManyDocuments: 1,000 documents on 64 ranks are even, also step by step, and are dealt in less
-// time than anybody notices. The limit leaves room for a machine that is busy with other work.
+// TestManyDocuments: 1,000 documents on 64 ranks are even, also step by step, and are dealt in
+// about 0.1 s of CPU time (BenchmarkDeal). The limit is for searches without end: it leaves room
+// for the race detector on a machine that is busy.
 func TestManyDocuments(t *testing.T) {
-	p := thousand()
-	least := time.Duration(math.MaxInt64)
-	for range 3 {
-		start := time.Now()
-		_, r, err := balance.Deal(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Imbalance > 1.01 || r.StepImbalance > 1.05 {
-			t.Errorf("%v of the mean, %v in steps", r.Imbalance, r.StepImbalance)
-		}
-		least = min(least, time.Since(start))
+	start := time.Now()
+	_, r, err := balance.Deal(thousand())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if t.Logf("%v", least); least > 2*time.Second {
-		t.Errorf("took %v", least)
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("took %v", took)
 	}
+	if r.Imbalance > 1.01 || r.StepImbalance > 1.05 {
+		t.Errorf("%v of the mean, %v in steps", r.Imbalance, r.StepImbalance)
+	}
+	t.Logf("%.4f of the mean, %.4f in steps, %d spans", r.Imbalance, r.StepImbalance, r.Spans)
 }
 
 func BenchmarkDeal(b *testing.B) {
@@ -366,7 +367,7 @@ func TestDealRefuses(t *testing.T) {
 		{func(p *balance.Problem) { p.Weights = []float64{-1, 1} }, "weight -1 of ring shard 0"},
 		{func(p *balance.Problem) { p.Weights = []float64{1, math.NaN()} }, "weight NaN"},
 		{func(p *balance.Problem) { p.Weights = []float64{math.Inf(1), 1} }, "weight +Inf"},
-		{func(p *balance.Problem) { p.Weights = []float64{1, 1e-6} }, "at least 1/1024 of the largest"},
+		{func(p *balance.Problem) { p.Weights = []float64{1, 1e-6} }, "1/1024 of the largest"},
 		{func(p *balance.Problem) { p.Mask = attn.Causal(9, 8) }, "its queries must be a range"},
 	} {
 		p := good

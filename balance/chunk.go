@@ -105,7 +105,7 @@ func (c *cutter) zigzag(out []chunk, r chunk, n int) []chunk {
 		role := min(i, 2*ring-1-i)
 		to := (role + n) % ring
 		sum += c.shares[to] / 2
-		hi := r.lo + int(float64(r.len())*sum+0.5)
+		hi := r.lo + int(float64(float64(r.len())*sum)+0.5)
 		if i == 2*ring-1 {
 			hi = r.hi
 		}

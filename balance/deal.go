@@ -58,8 +58,8 @@ func (d *deal) load(c int, area int64) float64 {
 func (d *deal) mean() float64 { return float64(d.total) / float64(d.p.Ring) }
 
 // largestFirst deals free chunks from the one of most pairs on, each to the shard that is done with
-// it first (LPT, Graham 1969) and has room. Three quarters of the room above a shard's part are kept
-// for trades: a chunk that would need them goes where most room is left.
+// it first (LPT, Graham 1969) and has room. Three quarters of the room above a shard's part are
+// kept for trades: a chunk that would need them goes where most room is left.
 func (d *deal) largestFirst() {
 	reserve := d.p.QTokens * 3 / (4 * tokenChunks * d.p.Ring)
 	for i, k := range d.chunks {

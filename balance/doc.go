@@ -1,6 +1,6 @@
-// Package balance deals the tokens of one sequence over the shards of a ring by what a mask makes of
-// them: it looks for a mesh.Layout under which shards have like work, and says how even any layout
-// is. Work is counted in pairs of a query and a key that the mask allows.
+// Package balance deals the tokens of one sequence over the shards of a ring by what a mask makes
+// of them: it looks for a mesh.Layout under which shards have like work, and says how even any
+// layout is. Work is counted in pairs of a query and a key that the mask allows.
 //
 //	documents   |---- a ----|-b-|--- c ---|d|e|     causal inside each
 //	chunks      |  |  |  |  |   |  |  |   | |       cut where the mask's slices begin, and inside
@@ -15,9 +15,9 @@
 //	  c=1   11     10     12       c, over mean           1    1    .    .
 //	  c=2   22     21     20                              2    .    1    .
 //
-// Finer and finer cuts are tried, each in two kinds: chunks dealt one by one, and documents that are
-// cut at all dealt zigzag over all shards. The coarsest that is good is taken, since each chunk is a
-// span, and a span costs tiles.
+// Finer and finer cuts are tried, each in two kinds: chunks dealt one by one, and documents that
+// are cut at all dealt zigzag over all shards. The coarsest that is good is taken, since each chunk
+// is a span, and a span costs tiles.
 //
 // Where shards have weights, each has its part of the work in proportion, and of the tokens if all
 // tokens work alike: what counts is the time, work over weight.
@@ -37,8 +37,8 @@
 //	    where Chunks is not given (TestDealPartsTheTokens).
 //	E4  Reports say what the mask says, pair by pair (TestMeasureCounts), and a deal's own report is
 //	    what Measure says of its layout (TestDealPartsTheTokens).
-//	E5  Largest over mean work is at most 1.05 for packed documents of lengths log-uniform from 16 to
-//	    half the sequence, causal or in a window, 8,192 tokens on 8 shards
+//	E5  Largest over mean work is at most 1.05 for packed documents of lengths log-uniform from 16
+//	    to half the sequence, causal or in a window, 8,192 tokens on 8 shards
 //	    (TestPackedDocumentsAreEven).
 //	E6  Work is within 5% of the weights there (TestWeights).
 //	E7  What is refused names the value and what would work (TestDealRefuses).

@@ -19,8 +19,8 @@ const (
 	shortfall = 1.0 / 64  // what the least may be below
 )
 
-// evenSteps fills the matrix of pairs and trades chunks of like area so that shards have like work in
-// each step: it lowers the sum over steps of the variance of the shards' loads. It takes what it
+// evenSteps fills the matrix of pairs and trades chunks of like area so that shards have like work
+// in each step: it lowers the sum over steps of the variance of the shards' loads. It takes what it
 // looks at from places.
 func (d *deal) evenSteps(places *int) {
 	if d.p.Ring == 1 || len(d.chunks)*d.p.Ring > maxTable {

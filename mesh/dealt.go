@@ -14,12 +14,12 @@ type Dealt struct {
 }
 
 // NewDealt makes a layout of the shards of a ring, shards[c] for each c. It refuses sets that break
-// Set's law or do not part the tokens. The layout is named by kind, "balanced" say, and a fingerprint
-// of the shards. It keeps the sets, which are not changed any more.
+// Set's law or do not part the tokens. The layout is named by kind, "balanced" say, and a
+// fingerprint of the shards. It keeps the sets, which are not changed any more.
 func NewDealt(kind string, tokens int, shards []Set) (*Dealt, error) {
 	if len(shards) < 1 || tokens < 0 {
-		return nil, fmt.Errorf("layout %s: %d tokens over %d shards: at least 1 shard and 0 tokens "+
-			"are needed", kind, tokens, len(shards))
+		return nil, fmt.Errorf("layout %s: %d tokens over %d shards: at least 1 shard and 0 "+
+			"tokens are needed", kind, tokens, len(shards))
 	}
 	print := fingerprint{}.add(tokens, len(shards))
 	for c, set := range shards {
@@ -43,8 +43,8 @@ func (l *Dealt) String() string { return l.name }
 // Validate refuses any other number of tokens or ring than it was dealt for.
 func (l *Dealt) Validate(tokens, ring int) error {
 	if tokens != l.tokens || ring != len(l.shards) {
-		return fmt.Errorf("layout %s deals %d tokens over a ring of %d, not %d over %d: deal these "+
-			"anew", l.name, l.tokens, len(l.shards), tokens, ring)
+		return fmt.Errorf("layout %s deals %d tokens over a ring of %d, not %d over %d: deal "+
+			"these anew", l.name, l.tokens, len(l.shards), tokens, ring)
 	}
 	return nil
 }
@@ -57,8 +57,8 @@ func (s Set) law(tokens int) error {
 	for i, p := range s {
 		switch {
 		case p.Count < 1 || p.Stride < 1 || p.Count > tokens || p.Stride > MaxStripe*MaxRanks:
-			return fmt.Errorf("span %d is %+v: its stride and count must be at least 1, its count at "+
-				"most %d", i, p, tokens)
+			return fmt.Errorf("span %d is %+v: its stride and count must be at least 1, its "+
+				"count at most %d", i, p, tokens)
 		case p.Start < 0 || p.Last() >= tokens:
 			return fmt.Errorf("span %d is %+v: it must lie inside the %d tokens", i, p, tokens)
 		case i > 0 && p.Start <= s[i-1].Start:

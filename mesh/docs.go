@@ -12,8 +12,8 @@ import (
 // last is the number of tokens; two equal ones are a document of no tokens.
 func ValidateStarts(starts []int, tokens int) error {
 	if len(starts) == 0 {
-		return fmt.Errorf("document starts are missing: give 0, the start of each further document "+
-			"and the number of tokens, such as 0,%d", tokens)
+		return fmt.Errorf("document starts are missing: give 0, the start of each further "+
+			"document and the number of tokens, such as 0,%d", tokens)
 	}
 	if starts[0] != 0 {
 		return fmt.Errorf("document starts begin with %d: the first document starts at 0, so put "+

@@ -9,10 +9,10 @@ import "fmt"
 //	ring 2, Starts 0 4 10    tokens  0 1 2 3 | 4 5 6 7 8 9
 //	                         shard   0 1 1 0 | 1 1 0 0 0 1
 //
-// Of a document of L tokens each shard has L/ring or one more; who has more goes round from document
-// to document, so that shards differ by at most one token over all documents together. The causal
-// work of a shard inside the document is less than L pairs above the mean. A shard has at most two
-// spans a document, fewer where chunks touch. It is compared by String.
+// Of a document of L tokens each shard has L/ring or one more; who has more goes round from
+// document to document, so that shards differ by at most one token over all documents together. The
+// causal work of a shard inside the document is less than L pairs above the mean. A shard has at
+// most two spans a document, fewer where chunks touch. It is compared by String.
 type DocZigzag struct{ Starts []int }
 
 // String names the layout with a fingerprint of its documents.

@@ -164,7 +164,8 @@ func TestHomesOwnEachTokenOnce(t *testing.T) {
 					for g := range homes {
 						homes[g] = mesh.Home(layout, tokens, m, m.Coord(g))
 						others[g] = mesh.Home(layout, tokens, o, o.Coord(g))
-						if at := m.Coord(g); !slices.Equal(homes[g], mesh.Home(layout, tokens, o, at)) {
+						at := m.Coord(g)
+						if !slices.Equal(homes[g], mesh.Home(layout, tokens, o, at)) {
 							t.Errorf("the home at %+v depends on the placement", at)
 						}
 					}

@@ -19,8 +19,9 @@ type Striped struct{ Size int }
 // MaxStripe is the largest size of a stripe.
 const MaxStripe = 1 << 30
 
-// ParseStriped reads "striped:N", or "striped" for stripes of one token: these balance a causal mask
-// best, and a shard of them is a single span.
+// ParseStriped reads "striped:N", or "striped" for stripes of one token: these balance a causal
+// mask best, and a shard of them is a single span; longer ones have a span each, and keep
+// neighbours together.
 func ParseStriped(s string) (Striped, error) {
 	if s == "striped" {
 		return Striped{Size: 1}, nil
@@ -51,9 +52,10 @@ func (l Striped) Validate(_, _ int) error {
 	return nil
 }
 
-// Shard is stripes c, c+ring, c+2*ring and so on. It is written with the fewest spans: a span a
-// stripe, or, where there are more stripes than tokens in one, a strided span for each place in a
-// stripe; so rows are in the order of positions only in the first form, and with Size 1.
+// Shard is stripes c, c+ring, c+2*ring and so on: a span each, and with stripes of one token one
+// strided span in all. So spans lie one after the other, and so do those of every cut of the rows;
+// a strided span for each place in a stripe would be fewer where stripes are many, but the first
+// row of a cut through one of them would lie behind the first of the next.
 func (l Striped) Shard(tokens, ring, c int) Set {
 	size := min(l.Size, tokens)
 	if ring == 1 || tokens == 0 {
@@ -61,26 +63,14 @@ func (l Striped) Shard(tokens, ring, c int) Set {
 	}
 	stripes := (tokens + size - 1) / size
 	mine := (stripes - c + ring - 1) / ring
-	if most := (stripes + ring - 1) / ring; most <= size {
-		// The same choice for all shards, so that two of them meet with equal strides.
-		return stripeRuns(tokens, ring, c, size, max(mine, 0))
+	if mine <= 0 {
+		return nil
 	}
-	var out Set
-	for j := range size {
-		s := Span{Start: c*size + j, Stride: size * ring}
-		if s.Start >= tokens {
-			break
-		}
-		s.Count = (tokens-1-s.Start)/s.Stride + 1
-		out = append(out, s.single())
+	if size == 1 {
+		return Set{Span{Start: c, Stride: ring, Count: mine}.single()}
 	}
-	return out
-}
-
-// stripeRuns is stripes c, c+ring, ..., count of them, a span each.
-func stripeRuns(tokens, ring, c, size, count int) Set {
-	out := make(Set, 0, count)
-	for k := range count {
+	out := make(Set, 0, mine)
+	for k := range mine {
 		lo := (c + k*ring) * size
 		out = append(out, runs(lo, min(lo+size, tokens))...)
 	}

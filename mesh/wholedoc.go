@@ -8,12 +8,12 @@ import (
 
 // NewWholeDoc deals packed documents, whose cumulative starts are given, over a ring: a document
 // stays whole on one shard, so that its keys and values never move, but for one with more causal
-// work (L*(L+1)/2 of L tokens) than a shard's fair share, which is cut zigzag over as many shards as
-// its work fills. Shards get causal work as even as that allows, and then tokens.
+// work (L*(L+1)/2 of L tokens) than a shard's fair share, which is cut zigzag over as many shards
+// as its work fills. Shards get causal work as even as that allows, and then tokens.
 //
 // Documents are packed from the largest on, each where there is least (LPT, Graham 1969): the
-// largest work is about 4/3 of the least possible at most while no document is cut. The result is named
-// whole-doc with a fingerprint of what it deals.
+// largest work is about 4/3 of the least possible at most while no document is cut. The result is
+// named whole-doc with a fingerprint of what it deals.
 func NewWholeDoc(starts []int, tokens, ring int) (Layout, error) {
 	if err := ValidateStarts(starts, tokens); err != nil {
 		return nil, fmt.Errorf("layout whole-doc: %w", err)
@@ -30,7 +30,11 @@ func NewWholeDoc(starts []int, tokens, ring int) (Layout, error) {
 		}
 	}
 	slices.SortStableFunc(docs, func(a, b document) int { return cmp.Compare(b.len(), a.len()) })
-	return NewDealt("whole-doc", tokens, packDocs(docs, total, ring).sets())
+	l, err := NewDealt("whole-doc", tokens, packDocs(docs, total, ring).sets())
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // document is a run of tokens.

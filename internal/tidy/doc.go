@@ -4,7 +4,7 @@
 //	L5  kvloom                                             live composition root
 //	L4  sched                                  |
 //	L3  rank   ringbus   headshuffle           |  actors/live   transport/inproc
-//	L2  plan                                   |  cudakern/cpu  sim
+//	L2  plan   balance                         |  cudakern/cpu  sim
 //	L1  mesh  attn  actors  transport  cudakern|
 //	L0  internal/...                           |
 //	              PURE                         |            WORLDS

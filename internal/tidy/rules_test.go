@@ -8,7 +8,7 @@ const latticeText = `
 	L1 = mesh, attn, actors, transport, cudakern;
 	L2 = plan;
 	BUILDERS = ringbus, headshuffle, collect;
-	PURE = L1, L2, BUILDERS, rank, sched;
+	PURE = L1, L2, BUILDERS, balance, rank, sched;
 
 	HOSTS = actors/live, sim;
 	LINKS = transport/inproc;
@@ -30,7 +30,7 @@ const latticeText = `
 	internal/tensors < internal/safetensors;
 
 	# L2 to L4, pure.
-	mesh, attn < plan;
+	mesh, attn < plan, balance;
 	mesh, attn, plan < BUILDERS;
 	mesh, plan, actors, transport, cudakern < rank;
 	mesh, plan, actors < sched;
@@ -97,6 +97,11 @@ func bans() []ban {
 			"a program is data: it does not know who runs it, over what, or when"},
 		{"plan, BUILDERS", "rank, sched",
 			"a program is data: machines read it, it knows no machine"},
+		{"balance", "L2, BUILDERS, rank, sched, actors, transport, cudakern",
+			"tokens are dealt before there is a plan, by the mask alone"},
+		{"PURE, WORLDS", "balance",
+			"a layout comes as a value (mesh.Layout): how it was found is the concern of whoever " +
+				"asks for it, a root or a command"},
 		{"L1", "L2, BUILDERS, rank, sched",
 			"vocabulary and contracts lie below all who speak them"},
 		{"mesh, actors", "L1", "the lowest words: geometry and machines know nothing else"},
