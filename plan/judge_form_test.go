@@ -9,7 +9,9 @@ import (
 )
 
 // keyed tells whether a tensor's rows are keys and its heads KV heads.
-func keyed(t plan.Tensor) bool { return t == plan.KV || t == plan.DKV }
+func keyed(t plan.Tensor) bool {
+	return t == plan.KV || t == plan.DKV || t == plan.DKVWire
+}
 
 // axis is the sequence that a tensor's rows are of.
 func (j *judge) axis(t plan.Tensor) *atoms {
@@ -132,7 +134,7 @@ func (j *judge) operands(op *judgeOp) bool {
 	switch op.kind {
 	case plan.Pack:
 		return len(a) == 2 && give(0) && a[1].Access == plan.Write && j.same(&a[0], &a[1]) &&
-			a[0].Tensor == a[1].Tensor
+			(a[0].Tensor == a[1].Tensor || a[0].Tensor == plan.DKV && a[1].Tensor == plan.DKVWire)
 	case plan.Unpack:
 		for i := range len(a) - 1 {
 			if !give(i) {
@@ -141,7 +143,8 @@ func (j *judge) operands(op *judgeOp) bool {
 		}
 		return len(a) >= 2 && a[len(a)-1].Access == plan.Write && j.together(a)
 	case plan.Zero:
-		return len(a) == 1 && a[0].Access == plan.Write && a[0].Tensor.Linear()
+		return len(a) == 1 && (is(0, plan.State, plan.Write) || is(0, plan.DQ, plan.Write) ||
+			is(0, plan.DKV, plan.Write))
 	case plan.Send:
 		return len(a) == 1 && give(0)
 	case plan.Recv:
@@ -150,25 +153,61 @@ func (j *judge) operands(op *judgeOp) bool {
 		return len(a) == 3 && is(0, plan.Q, plan.Read) && is(1, plan.KV, plan.Read) &&
 			is(2, plan.State, plan.Add) && j.same(&a[0], &a[2]) && j.serves(&a[0], &a[1])
 	case plan.AttendBackward:
-		return len(a) == 7 && is(0, plan.Q, plan.Read) && is(1, plan.KV, plan.Read) &&
-			is(2, plan.DO, plan.Read) && is(3, plan.Out, plan.Read) &&
-			is(4, plan.Delta, plan.Read) && is(5, plan.DQ, plan.Add) &&
-			is(6, plan.DKV, plan.Write) && j.same(&a[0], &a[2]) && j.same(&a[0], &a[3]) &&
-			j.same(&a[0], &a[4]) && j.same(&a[0], &a[5]) && j.same(&a[1], &a[6]) &&
-			j.serves(&a[0], &a[1])
+		return j.gradients(a)
+	case plan.VisitOp:
+		return len(a) == 5 && is(0, plan.Q, plan.Read) && is(1, plan.DO, plan.Read) &&
+			is(2, plan.Out, plan.Read) && is(3, plan.Delta, plan.Read) &&
+			is(4, plan.Visit, plan.Write) && j.same(&a[0], &a[1]) && j.same(&a[0], &a[2]) &&
+			j.same(&a[0], &a[3]) && j.same(&a[0], &a[4])
 	case plan.DeltaOp:
 		return len(a) == 3 && is(0, plan.DO, plan.Read) && is(1, plan.Out, plan.Read) &&
 			is(2, plan.Delta, plan.Write) && j.same(&a[0], &a[1]) && j.same(&a[0], &a[2])
 	case plan.Accumulate:
 		return len(a) == 2 && a[0].Access == plan.HandOn && a[1].Access == plan.Add &&
-			a[0].Tensor == a[1].Tensor && a[0].Tensor != plan.State && j.same(&a[0], &a[1])
+			adds(a[0].Tensor, a[1].Tensor) && j.same(&a[0], &a[1])
 	case plan.Finalize:
-		return len(a) == 2 && is(0, plan.State, plan.HandOn) && is(1, plan.Out, plan.Write) &&
-			a[0].Slot == a[1].Slot && j.same(&a[0], &a[1])
+		return len(a) == 2 && is(0, plan.State, plan.HandOn) && a[1].Access == plan.Write &&
+			(a[1].Tensor == plan.Out || a[1].Tensor == plan.Part) && a[0].Slot == a[1].Slot &&
+			j.same(&a[0], &a[1])
 	case plan.Release:
 		return len(a) == 1 && a[0].Access == plan.Read
 	}
 	return false
+}
+
+// adds tells whether a device adds a partial of one tensor to an accumulator of another.
+func adds(partial, acc plan.Tensor) bool {
+	switch partial {
+	case plan.DQ, plan.DKV:
+		return acc == partial
+	case plan.DKVWire:
+		return acc == plan.DKV
+	case plan.Part:
+		return acc == plan.State
+	}
+	return false
+}
+
+// gradients checks the operands of the two forms of attend-bwd: what it needs of the queries in
+// five blocks, or all of it in one that visits.
+func (j *judge) gradients(a []plan.Operand) bool {
+	needs := []plan.Tensor{plan.Q, plan.KV, plan.DO, plan.Out, plan.Delta}
+	if len(a) == 4 {
+		needs = []plan.Tensor{plan.Visit, plan.KV}
+	}
+	n := len(needs)
+	if len(a) != n+2 {
+		return false
+	}
+	for i, t := range needs {
+		if a[i].Tensor != t || a[i].Access != plan.Read || i > 1 && !j.same(&a[0], &a[i]) {
+			return false
+		}
+	}
+	dq, dkv := &a[n], &a[n+1]
+	return dq.Tensor == plan.DQ && dq.Access == plan.Add && dkv.Tensor == plan.DKV &&
+		(dkv.Access == plan.Write || dkv.Access == plan.Add) && j.same(&a[0], dq) &&
+		j.same(&a[1], dkv) && j.serves(&a[0], &a[1])
 }
 
 // same tells whether two operands have the same rows and heads.

@@ -34,7 +34,9 @@ func (f *fixed) Program(pass plan.Pass, rank int) (*plan.Program, error) {
 }
 
 // handTensors are the tensors' names in programs written by hand, the longest that fits counts.
-func handTensors() []string { return []string{"q", "kv", "st", "o", "do", "de", "dq", "dkv"} }
+func handTensors() []string {
+	return []string{"q", "kv", "st", "o", "do", "de", "dq", "dkv", "part", "visit", "dkvw"}
+}
 
 // byHand reads one program. First the slots, one a line: "slot role tensor[set,lo:hi] in keep";
 // then the ops in the form of plan texts, as "attend rq[a,0:2]@s0 rkv[a,0:1]@s2 +st[a,0:2]@s5
@@ -84,7 +86,7 @@ func handSlot(hdr *plan.Header, f []string) plan.Slot {
 
 func handOp(hdr *plan.Header, f []string) (op plan.Op, args []plan.Operand, deps []int32) {
 	op.Peer = -1
-	for k := plan.Pack; k <= plan.Release; k++ {
+	for k := plan.Pack; k <= plan.VisitOp; k++ {
 		if k.String() == f[0] {
 			op.Kind = k
 		}

@@ -83,6 +83,14 @@ func (w *world) close() error {
 	if err := w.j.complete(&w.done, plan.DQ, w.j.q.all(), all); err != nil {
 		return fmt.Errorf("%s, all ranks: %w", w.p.pass, err)
 	}
+	if w.j.hdr.Sink && w.p.pass == plan.Backward {
+		for i, n := range w.shares {
+			if n != 1 {
+				return fmt.Errorf("the sink of head %d has query %d's share %d times",
+					i%w.j.hdr.QHeads, w.j.q.one[i/w.j.hdr.QHeads], n)
+			}
+		}
+	}
 	return nil
 }
 

@@ -230,14 +230,19 @@ func (w *world) compute(op *judgeOp) error {
 	case plan.Attend:
 		w.attend(op, &a[0], &a[1], &last.tally, nil)
 	case plan.AttendBackward:
-		if err := w.whole(&mem[a[3].Slot], &a[3]); err != nil {
-			return err
+		if len(a) == 7 { // of a visit, lse was looked at when it was made
+			if err := w.whole(&mem[a[3].Slot], &a[3]); err != nil {
+				return err
+			}
 		}
-		w.attend(op, &a[0], &a[1], &mem[a[5].Slot].tally, &last.tally)
+		w.attend(op, &a[0], &a[1], &mem[a[len(a)-2].Slot].tally, &last.tally)
+	case plan.VisitOp:
+		return w.whole(&mem[a[2].Slot], &a[2])
 	case plan.DeltaOp:
+		w.sinkShare(&a[2])
 		return w.whole(&mem[a[1].Slot], &a[1])
 	case plan.Finalize:
-		last.tensor = plan.Out
+		last.tensor = a[1].Tensor
 		n := w.j.hdr.OperandBytes(&a[1])
 		if has := w.p.progs[op.rank].Slots[a[1].Slot].Bytes; n > has {
 			return fmt.Errorf("writes %d bytes into slot %d of %d", n, a[1].Slot, has)
@@ -280,4 +285,13 @@ func (w *world) attend(op *judgeOp, q, kv *plan.Operand, byQ, byK *tally) {
 // whole tells whether all contributions are in an out that others build on.
 func (w *world) whole(s *slotMem, a *plan.Operand) error {
 	return w.j.complete(&s.tally, plan.Out, w.j.rows(a), a.Heads)
+}
+
+// sinkShare counts the shares of the sink's gradient: a delta of a row and head has one.
+func (w *world) sinkShare(delta *plan.Operand) {
+	each(w.j.rows(delta), func(row int) {
+		for h := delta.Heads.Lo; h < delta.Heads.Hi; h++ {
+			w.shares[w.j.cell(plan.Delta, row, h)]++
+		}
+	})
 }

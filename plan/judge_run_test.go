@@ -27,6 +27,7 @@ type world struct {
 	over   int
 	mem    [][]slotMem // by rank and slot
 	done   tally       // what was computed, over all ranks
+	shares []int       // of the sink's gradient, by row and head of queries
 	home   *session
 	digest uint64
 }
@@ -38,6 +39,7 @@ func (j *judge) run(o order) (digest uint64, err error) {
 	for i := range j.passes {
 		p := &j.passes[i]
 		w := &world{j: j, p: p, o: o, rng: rng, home: home, done: j.newTally()}
+		w.shares = make([]int, j.q.n*j.hdr.QHeads)
 		if err := w.run(); err != nil {
 			return 0, err
 		}

@@ -157,10 +157,21 @@ func (v *verifier) common(a, b SetID) int {
 }
 
 func commonSets(p, q *setInfo) int {
+	n := 0
+	if p.rising && q.rising {
+		for i, j := 0, 0; i < len(p.spans) && j < len(q.spans); {
+			n += commonSpan(p.spans[i], q.spans[j])
+			if p.spans[i].Last() < q.spans[j].Last() {
+				i++
+			} else {
+				j++
+			}
+		}
+		return n
+	}
 	if len(p.spans) > len(q.spans) {
 		p, q = q, p
 	}
-	n := 0
 	for _, s := range p.spans {
 		lo, hi := q.near(s.Start, s.Last()+1)
 		for _, t := range q.spans[lo:hi] {
@@ -176,6 +187,9 @@ func commonSpan(p, q mesh.Span) int {
 	lo, hi := max(p.Start, q.Start), min(p.Last(), q.Last())
 	if lo > hi {
 		return 0
+	}
+	if p.Stride == 1 && q.Stride == 1 {
+		return hi - lo + 1
 	}
 	if p.Stride == 1 || p.Count == 1 {
 		return spanClip(q, lo, hi+1).Count

@@ -13,6 +13,8 @@ type life struct {
 	given  uint64
 	reads  []use // that no later read stands for
 	adds   []use // that no later add stands for
+	chain  int   // so many adds, the first of the list, come before lead or are it
+	lead   int32
 	gifts  []use // what was handed on
 }
 
@@ -147,19 +149,47 @@ func (v *verifier) add(i int32, a *Operand) {
 		}
 	}
 	v.afterAdds(i, a)
-	kept := l.adds[:0]
-	for _, u := range l.adds {
-		if !v.inside(u.what, r) {
+	chained := v.afterChain(l, i)
+	for _, u := range l.adds[l.chain:] {
+		chained = chained && v.after(u.op, i)
+	}
+	kept, chain := l.adds[:0], 0
+	for n, u := range l.adds {
+		if !v.standsFor(r, u.what, l) {
 			kept = append(kept, u)
+			if n < l.chain {
+				chain++
+			}
 		}
 	}
-	l.adds = append(kept, use{i, r})
+	l.adds, l.chain = append(kept, use{i, r}), chain
+	if chained {
+		l.chain, l.lead = len(l.adds), i
+	}
+}
+
+// standsFor tells whether an add to r stands for one to u in the same life: where r is the same
+// rows or all of them, with all heads of u.
+func (v *verifier) standsFor(r, u region, l *life) bool {
+	same := v.sets[r.set].same
+	return u.heads.Within(r.heads) &&
+		(same == v.sets[u.set].same || same == v.sets[l.frame.set].same)
+}
+
+// afterChain tells whether op i comes after the chain of adds of a life: if after lead, after all.
+// So an accumulator of as many regions as ranks is not looked at region by region.
+func (v *verifier) afterChain(l *life, i int32) bool {
+	return l.chain == 0 || v.after(l.lead, i)
 }
 
 // afterAdds checks that op i comes after all adds to cells that it touches.
 func (v *verifier) afterAdds(i int32, a *Operand) {
-	r := regionOf(a)
-	for _, u := range v.lives[a.Slot].adds {
+	l, r := &v.lives[a.Slot], regionOf(a)
+	adds := l.adds
+	if v.afterChain(l, i) {
+		adds = adds[l.chain:]
+	}
+	for _, u := range adds {
 		if v.meets(u.what, r) && !v.after(u.op, i) {
 			v.fail(badOrder, i, u.op, "it uses %s in slot %d and does not wait for an op that "+
 				"adds to it", v.say(a.Tensor, r), a.Slot)

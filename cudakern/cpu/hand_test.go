@@ -278,8 +278,8 @@ func testTravel[T attn.Float](t *testing.T, bytes int, opt cpu.Options) {
 	}
 }
 
-// TestParts merges a part of other keys, of all rows or of some rows and heads, into a state.
-func TestParts(t *testing.T) { eachStore(t, testParts[float64], testParts[float32]) }
+// TestMergedParts merges a part of other keys, of all rows or of some rows and heads, into a state.
+func TestMergedParts(t *testing.T) { eachStore(t, testParts[float64], testParts[float32]) }
 
 func testParts[T attn.Float](t *testing.T, bytes int, opt cpu.Options) {
 	h := oddHeader(bytes)
@@ -350,5 +350,44 @@ func testWire[T attn.Float](t *testing.T, bytes int, opt cpu.Options) {
 				t.Errorf("result %d is %v, want %v", i, got[i], want[i])
 			}
 		}
+	}
+}
+
+// TestSharedAccumulators refuses to add to an accumulator that a peer holds too, as after a send
+// that should have handed it on.
+func TestSharedAccumulators(t *testing.T) {
+	h := oddHeader(8)
+	h.Ranks, h.HomeQ, h.HomeK = 2, []plan.SetID{all3, all3}, []plan.SetID{all3, all3}
+	for _, x := range []struct {
+		tensor plan.Tensor
+		op     handOp
+	}{
+		{plan.State, do(plan.Attend, all(rd, plan.Q, sQ), all(rd, plan.KV, sKV),
+			all(ad, plan.State, sB))},
+		{plan.State, do(plan.Finalize, all(ho, plan.State, sB), all(wr, plan.Out, sB))},
+		{plan.DQ, do(plan.Accumulate, all(ho, plan.DQ, sDQ), all(ad, plan.DQ, sB))},
+		{plan.DQ, do(plan.AttendBackward, all(rd, plan.Visit, sC), all(rd, plan.KV, sKV),
+			all(ad, plan.DQ, sB), all(wr, plan.DKV, sD))},
+		{plan.DKV, do(plan.AttendBackward, all(rd, plan.Visit, sC), all(rd, plan.KV, sKV),
+			all(ad, plan.DQ, sDQ), all(ad, plan.DKV, sB))},
+	} {
+		ops := append(attended(), visitOf(all3, sC), do(plan.Zero, all(wr, x.tensor, sB)))
+		n := int32(len(ops))
+		ops = append(ops, handOp{plan.Send, 1, []plan.Operand{all(rd, x.tensor, sB)}}, x.op)
+		there := handSlots(handOp{plan.Recv, 0, []plan.Operand{all(wr, x.tensor, sB)}})
+		s := handStore[float64](t, h, cpu.Options{}, handSlots(ops...), there)
+		for i := range n {
+			if err := s.Do(0, 0, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Post(1, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Hop(0, 1, 0, n, 0); err != nil {
+			t.Fatal(err)
+		}
+		wantFault(t, s.Do(0, 0, n+1), "the accumulator in slot 7 is held 2 times")
+		s.Close()
 	}
 }

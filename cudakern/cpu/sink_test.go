@@ -102,8 +102,8 @@ func replayAll[T attn.Float](t *testing.T, s *cpu.Store[T], round int32, steps [
 	}
 }
 
-// TestSinkHeads takes delta of some heads after others, as head chunks do, twice: each op's share
-// is there once, and heads that it has not are 0.
+// TestSinkHeads takes delta of some heads, or rows, after others: each op's share is there once, and
+// heads that it has not are 0.
 func TestSinkHeads(t *testing.T) {
 	eachStore(t, testSinkHeads[float64], testSinkHeads[float32])
 }
@@ -132,6 +132,13 @@ func testSinkHeads[T attn.Float](t *testing.T, bytes int, opt cpu.Options) {
 	if !slices.Equal(got[len(got)-1], want) {
 		t.Errorf("dsink of heads in turn is %v, of all at once %v", got[len(got)-1], want)
 	}
+	rows := attended()[:3]
+	for _, set := range []plan.SetID{rows4, rows3} {
+		rows = append(rows, do(plan.DeltaOp, part(rd, plan.DO, set, sDO),
+			part(rd, plan.Out, set, sOut), part(wr, plan.Delta, set, sA)))
+	}
+	got = handRun[T](t, h, opt, rows...)
+	near(t, "dsink of rows in turn", got[len(got)-1:], whole[len(whole)-1:], 1e-6)
 }
 
 // TestSinksMustFit refuses rounds whose plan and sinks are not of one kind.
@@ -161,4 +168,28 @@ func TestSinksMustFit(t *testing.T) {
 	s.SetSink(0, make([]float64, 4))
 	wantFault(t, s.Do(0, 0, 0), "4 sink logits were given, and the plan has none")
 	s.Close()
+}
+
+// TestSinkGradStartsAtNothing: of a state whose backward round has only begun it is 0, though the
+// memory was that of another's.
+func TestSinkGradStartsAtNothing(t *testing.T) {
+	p := sunk(9, 4, 2)
+	b := newBook(t, p, mesh.Mesh{Head: 1, Ring: 1}, mesh.Zigzag, 8)
+	s := cpu.New[float64](b, 1, cpu.Options{})
+	defer s.Close()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for state := range int32(2) {
+		setInputs(t, s, b, p, state)
+		replayAll(t, s, 2*state, schedule(t, b.programs[0], rng))
+		for _, st := range schedule(t, b.programs[1], rng) {
+			if state == 0 || st.kind == plan.Zero {
+				replayAll(t, s, 2*state+1, []step{st})
+			}
+		}
+		got := s.SinkGrad(0, state)
+		if zero := slices.Equal(got, make([]float64, 4)); len(got) != 4 || zero != (state == 1) {
+			t.Errorf("state %d: dsink is %v", state, got)
+		}
+		s.Forget(state)
+	}
 }

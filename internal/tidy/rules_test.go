@@ -8,7 +8,7 @@ const latticeText = `
 	L1 = mesh, attn, actors, transport, cudakern;
 	L2 = plan;
 	BUILDERS = ringbus, headshuffle, collect;
-	PURE = L1, L2, BUILDERS, balance, rank, sched;
+	PURE = L1, L2, BUILDERS, balance, choose, rank, sched;
 
 	HOSTS = actors/live, sim;
 	LINKS = transport/inproc;
@@ -32,6 +32,7 @@ const latticeText = `
 	# L2 to L4, pure.
 	mesh, attn < plan, balance;
 	mesh, attn, plan < BUILDERS;
+	mesh, attn, plan, ringbus, headshuffle, balance < choose;
 	mesh, plan, actors, transport, cudakern < rank;
 	mesh, plan, actors < sched;
 
@@ -99,6 +100,11 @@ func bans() []ban {
 			"a program is data: machines read it, it knows no machine"},
 		{"balance", "L2, BUILDERS, rank, sched, actors, transport, cudakern",
 			"tokens are dealt before there is a plan, by the mask alone"},
+		{"choose", "collect, rank, sched, actors, transport, cudakern",
+			"a choice prices plans of attention; it runs none and knows nobody who does"},
+		{"PURE, WORLDS", "choose",
+			"a plan comes as a value: how it was chosen is the concern of whoever asks for it, " +
+				"a root or a command"},
 		{"PURE, WORLDS", "balance",
 			"a layout comes as a value (mesh.Layout): how it was found is the concern of whoever " +
 				"asks for it, a root or a command"},
