@@ -60,7 +60,8 @@ func TestAccumulateRegions(t *testing.T) {
 		j.accumulate(0, cut)
 		for _, token := range region {
 			for head := heads.Lo; head < heads.Hi; head++ {
-				addItem(&want, item(&want.frame, token, head), &part, item(&part.frame, token, head))
+				x, y := item(&want.frame, token, head), item(&part.frame, token, head)
+				addItem(&want, x, &part, y)
 			}
 		}
 		if !slices.Equal(acc.mem, want.mem) {

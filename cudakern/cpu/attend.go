@@ -169,10 +169,33 @@ func (j *Job[T]) delta(lo, hi int) {
 		return
 	}
 	heads := j.dst.heads.Len()
-	for x := range j.dst.rows {
-		j.deltaItems(x*heads+lo, x*heads+hi)
+	for r := range j.dst.rows {
+		j.deltaItems(r*heads+lo, r*heads+hi)
+		for x := r*heads + lo; x < r*heads+hi; x++ {
+			if j.outIsZero(x) {
+				j.dst.part(0)[x] = 0 // with a NaN in dO too: a row without keys has no gradient
+			}
+		}
 	}
 	kernel.SinkGrad(j.dsink, j.sources[1].cut(1), j.dst.part(0), j.sink, lo, hi)
+}
+
+// outIsZero tells whether all of item x of out is 0, as in a row without keys.
+func (j *Job[T]) outIsZero(x int) bool {
+	out, dv := &j.sources[1], j.what.Header.VDim
+	if out.narrow(0) {
+		return allZero(out.cut16(0)[x*dv:][:dv])
+	}
+	return allZero(out.cut(0)[x*dv:][:dv])
+}
+
+func allZero[E attn.Elem](x []E) bool {
+	for _, v := range x {
+		if v != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (j *Job[T]) deltaItems(lo, hi int) {
@@ -222,8 +245,8 @@ func (j *Job[T]) beginFinalize() int {
 	return tasks
 }
 
-// finalize does items [lo,hi). An out of BF16 has half of acc's length: a task leaves its numbers in
-// the place of its own acc, and the last task to end puts them together.
+// finalize does items [lo,hi). An out of BF16 has half of acc's length: a task leaves its numbers
+// in the place of its own acc, and the last task to end puts them together.
 func (j *Job[T]) finalize(lo, hi int) {
 	dv := j.what.Header.VDim
 	kernel.Finalize(j.state.Acc, j.state.M, j.state, j.sink, dv, lo, hi)

@@ -144,7 +144,7 @@ func TestFaultsOfOps(t *testing.T) {
 			do(plan.Zero, arg(w, plan.DQ, whole, 0, 4, 0)),
 			do(plan.Zero, arg(w, plan.DQ, whole, 0, 2, 1)),
 			do(plan.Accumulate, arg(c, plan.DQ, whole, 1, 3, 0), arg(a, plan.DQ, whole, 1, 3, 1))},
-			"slot 1 holds dq of 8 tokens [{0 1 8}], heads 0:2, dq of 8 tokens [{0 1 8}], heads 1:3"},
+			"slot 1 holds dq of 8 tokens [{0 1 8}], heads 0:2, dq of 8 tokens"},
 		{"finalize into the state's slot, of neither", []handOp{zero, do(plan.Finalize,
 			arg(c, plan.State, whole, 0, 4, 0), arg(w, plan.DO, whole, 0, 4, 0))},
 			"out or part must take the place of the state"},

@@ -69,9 +69,10 @@ func handSlots(ops ...handOp) *plan.Program {
 		prog.Slots[i].Bytes = 4096
 	}
 	for i, x := range []plan.Slot{
-		{Role: plan.HomeQ, In: true, Tensor: plan.Q}, {Role: plan.HomeKV, In: true, Tensor: plan.KV},
-		{Role: plan.HomeDO, In: true, Tensor: plan.DO}, {Role: plan.HomeOut}, {Role: plan.HomeDQ},
-		{Role: plan.HomeDKV},
+		{Role: plan.HomeQ, In: true, Tensor: plan.Q},
+		{Role: plan.HomeKV, In: true, Tensor: plan.KV},
+		{Role: plan.HomeDO, In: true, Tensor: plan.DO},
+		{Role: plan.HomeOut}, {Role: plan.HomeDQ}, {Role: plan.HomeDKV},
 	} {
 		x.Keep, x.Set, x.Heads, x.Bytes = true, all3, mesh.Heads{Hi: 3}, 4096
 		prog.Slots[i] = x
@@ -210,8 +211,8 @@ func gateOf[T attn.Float]() float64 {
 	return 1e-14
 }
 
-// TestBlocksTravel sends a part, a dkv as bf16 and a visit to another rank, which makes of them what
-// the first has.
+// TestBlocksTravel sends a part, a dkv as bf16 and a visit to another rank, which makes of them
+// what the first has.
 func TestBlocksTravel(t *testing.T) { eachStore(t, testTravel[float64], testTravel[float32]) }
 
 func testTravel[T attn.Float](t *testing.T, bytes int, opt cpu.Options) {

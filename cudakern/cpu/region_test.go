@@ -190,7 +190,8 @@ func TestParts(t *testing.T) {
 			}
 			at := uintptr(unsafe.Pointer(unsafe.SliceData(mem))) - base
 			if size := uintptr(v.size(p) / v.widths()[p]); at%size != 0 {
-				t.Fatalf("part %d of %v, of elements of %d bytes, begins at %d", p, v.frame, size, at)
+				t.Fatalf("part %d of %v, of elements of %d bytes, begins at %d", p, v.frame, size,
+					at)
 			}
 			for i := range mem {
 				if seen[int(at)+i] {
@@ -227,7 +228,8 @@ func TestGather(t *testing.T) {
 			if rapid.Bool().Draw(t, "some rows") {
 				part = drawTokens(t, "rows", tokens)
 			}
-			sources[i] = blockOf[float64](h, plan.DKV, cutSet(t, part), mesh.Heads{Lo: lo, Hi: hi}, i+1)
+			sources[i] = blockOf[float64](h, plan.DKV, cutSet(t, part),
+				mesh.Heads{Lo: lo, Hi: hi}, i+1)
 			has[i] = map[[2]int]bool{}
 			for _, token := range part {
 				for head := lo; head < hi; head++ {

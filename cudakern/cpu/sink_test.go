@@ -102,8 +102,8 @@ func replayAll[T attn.Float](t *testing.T, s *cpu.Store[T], round int32, steps [
 	}
 }
 
-// TestSinkHeads takes delta of some heads, or rows, after others: each op's share is there once, and
-// heads that it has not are 0.
+// TestSinkHeads takes delta of some heads, or rows, after others: each op's share is there once,
+// and heads that it has not are 0.
 func TestSinkHeads(t *testing.T) {
 	eachStore(t, testSinkHeads[float64], testSinkHeads[float32])
 }
@@ -119,8 +119,8 @@ func testSinkHeads[T attn.Float](t *testing.T, bytes int, opt cpu.Options) {
 			do(plan.Pack, arg(rd, plan.DO, all3, lo, hi, sDO), arg(wr, plan.DO, all3, lo, hi, sA)),
 			do(plan.Pack, arg(rd, plan.Out, all3, lo, hi, sOut),
 				arg(wr, plan.Out, all3, lo, hi, sB)),
-			do(plan.DeltaOp, arg(rd, plan.DO, all3, lo, hi, sA), arg(rd, plan.Out, all3, lo, hi, sB),
-				arg(wr, plan.Delta, all3, lo, hi, sC)),
+			do(plan.DeltaOp, arg(rd, plan.DO, all3, lo, hi, sA),
+				arg(rd, plan.Out, all3, lo, hi, sB), arg(wr, plan.Delta, all3, lo, hi, sC)),
 		}
 	}
 	first := handRun[T](t, h, opt, append(attended()[:3], of(1, 3)...)...)
@@ -191,5 +191,40 @@ func TestSinkGradStartsAtNothing(t *testing.T) {
 			t.Errorf("state %d: dsink is %v", state, got)
 		}
 		s.Forget(state)
+	}
+}
+
+// TestSinkOfRowsWithoutKeys: what dO holds in a row that sees no key reaches no gradient.
+func TestSinkOfRowsWithoutKeys(t *testing.T) {
+	t.Run("f64", func(t *testing.T) { testKeyless[float64](t, 8, 1e-12) })
+	t.Run("bf16", func(t *testing.T) { testKeyless[float32](t, 2, gateBF16) })
+}
+
+func testKeyless[T attn.Float](t *testing.T, bytes int, gate float64) {
+	p := rounded(sunk(13, 4, 2))
+	p.Mask[0].Q0 = 2
+	want := denseSink(p)
+	for i := range 2 * 4 * 6 {
+		p.do[i] = math.NaN()
+	}
+	b := newBook(t, p, mesh.Mesh{Head: 2, Ring: 2}, mesh.Zigzag, bytes)
+	s := cpu.New[T](b, 4, cpu.Options{})
+	defer s.Close()
+	setInputs(t, s, b, p, 0)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for round := range int32(2) {
+		replayAll(t, s, round, schedule(t, b.programs[round], rng))
+	}
+	got := sinkGrads(t, s, 4, 0)
+	if e := attn.Compare(got, want); !e.OK(gate) {
+		t.Errorf("dsink %v, want %v", got, want)
+	}
+	all := outputs(t, s, b, p, 0)
+	for i, x := range all[2:] {
+		for _, v := range x {
+			if v != v {
+				t.Fatalf("gradient %d has a NaN", i)
+			}
+		}
 	}
 }
