@@ -102,7 +102,14 @@ func appendHeader(out []byte, h *Header, passes []Pass) []byte {
 	out = fmt.Appendf(out, "%s\nshape tokens %d %d heads %d %d dim %d %d bytes %d %d scale ",
 		textVersion, h.QTokens, h.KTokens, h.QHeads, h.KHeads, h.Dim, h.VDim, h.ElemBytes,
 		h.AccBytes)
-	out = append(strconv.AppendFloat(out, h.Scale, 'g', -1, 64), '\n')
+	out = strconv.AppendFloat(out, h.Scale, 'g', -1, 64)
+	if h.SoftCap != 0 {
+		out = strconv.AppendFloat(append(out, " softcap "...), h.SoftCap, 'g', -1, 64)
+	}
+	if h.Sink {
+		out = append(out, " sink"...)
+	}
+	out = append(out, '\n')
 	for _, s := range h.Mask {
 		out = fmt.Appendf(out, "mask q %d:%d k %d:%d k-q %s:%s\n", s.Q0, s.Q1, s.K0, s.K1,
 			offsetText(s.Lo), offsetText(s.Hi))

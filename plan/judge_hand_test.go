@@ -344,11 +344,17 @@ func shuffleBackward() string {
 	`
 }
 
+// byHands are the valid plans written by hand.
+func byHands() []*fixed { return []*fixed{alone(), ring(), shuffle(), visits(), narrow()} }
+
 // TestJudgeClean: plans written by hand run clean in many orders, also with any one op held back,
 // and the order of additions is the same in all.
 func TestJudgeClean(t *testing.T) {
-	for _, src := range []*fixed{alone(), ring(), shuffle()} {
+	for _, src := range byHands() {
 		if err := judgeOrders(src, 1, 200, nil); err != nil {
+			t.Error(err)
+		}
+		if err := verifyAll(src); err != nil {
 			t.Error(err)
 		}
 		for pass, progs := range src.progs {
@@ -367,14 +373,15 @@ func TestJudgeClean(t *testing.T) {
 // TestJudgeMissesNothing: these plans have no op and no dependency that they could do without, so
 // without any one of them the judge must find an order that goes wrong.
 func TestJudgeMissesNothing(t *testing.T) {
-	for _, src := range []*fixed{alone(), ring(), shuffle()} {
+	for _, src := range byHands() {
 		for pass, progs := range src.progs {
 			for rank, p := range progs {
 				for i := range p.Ops {
 					at := place{plan.Pass(pass), rank, i}
 					e := newEdit(src, 1)
-					if what := e.dropOp(at); judgeOrders(e.build(), 1, 20, e.near) == nil {
-						t.Errorf("runs clean: %s", what)
+					what := e.dropOp(at)
+					if judgeOrders(e.build(), 1, 20, e.near) == nil || verifyAll(e.build()) == nil {
+						t.Errorf("runs clean, or is accepted: %s", what)
 					}
 					for k := range p.Deps(i) {
 						e := newEdit(src, 1)

@@ -59,6 +59,9 @@ func oneOp() []action {
 		{"tick changed", 6, (*edit).changeTick},
 		{"lane changed", 3, (*edit).changeLane},
 		{"access changed", 3, (*edit).changeAccess},
+		{"tensor changed", 4, (*edit).changeTensor},
+		{"made again in another slot", 5, (*edit).remake},
+		{"merged elsewhere", 5, (*edit).mergeElsewhere},
 		{"dependency dropped", 24, (*edit).dropDep},
 		{"send or receive dropped", 6, (*edit).dropLink},
 	}

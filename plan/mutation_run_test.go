@@ -13,10 +13,8 @@ import (
 	"testing"
 
 	"github.com/kvloom/kvloom/attn"
-	"github.com/kvloom/kvloom/headshuffle"
 	"github.com/kvloom/kvloom/mesh"
 	"github.com/kvloom/kvloom/plan"
-	"github.com/kvloom/kvloom/ringbus"
 )
 
 // How hard TestVerifyHasTeeth tries. The full run of the plan's proof:
@@ -36,20 +34,19 @@ const judgeEach = 20
 
 // teethSpec is one valid plan of the family.
 type teethSpec struct {
-	head, ring int
-	placement  mesh.Placement
-	layout     mesh.Layout
-	mask       string
-	tokens     int
-	keys       int
-	heads, kv  int
-	opt        plan.Options
+	spec plan.Spec
+	mask string
 }
 
 func (s teethSpec) String() string {
-	return fmt.Sprintf("%dx%d %v %v %s S=%d,%d heads %d/%d kv/dkv/partials %d/%d/%d", s.head,
-		s.ring, s.placement, s.layout, s.mask, s.tokens, s.keys, s.heads, s.kv, s.opt.KVSlots,
-		s.opt.DKVSlots, s.opt.Partials)
+	x, m := &s.spec.Shape, s.spec.Mesh
+	text := fmt.Sprintf("%dx%d %v %v %s S=%d,%d heads %d/%d sink %v, %v, options %v", m.Head,
+		m.Ring, m.Placement, s.spec.Layout, s.mask, x.QTokens, x.KTokens, x.QHeads, x.KHeads,
+		x.Sink, s.spec.Ring, s.spec.Options)
+	if s.spec.KeyLayout != nil {
+		text += fmt.Sprintf(", keys %v", s.spec.KeyLayout)
+	}
+	return text
 }
 
 // family draws valid plans of all kinds: many small ones, since a mistake shows in those too.
@@ -70,21 +67,20 @@ func family(rng *rand.Rand) teethSpec {
 	if rng.IntN(8) == 0 {
 		k = tokens[rng.IntN(len(tokens))]
 	}
-	return teethSpec{
-		head: m[0], ring: m[1], placement: mesh.Placement(rng.IntN(2)),
-		layout: mesh.Basic(rng.IntN(2)), mask: masks[rng.IntN(len(masks))],
-		tokens: q, keys: k, heads: h[0], kv: h[1],
-		opt: plan.Options{
-			KVSlots: 2 + rng.IntN(2), DKVSlots: 2 + rng.IntN(2), Partials: 1 + rng.IntN(3),
-		},
+	mask := masks[rng.IntN(len(masks))]
+	pick := picker(func(_ string, n int) int { return rng.IntN(n) })
+	shape := plan.Shape{
+		QTokens: q, KTokens: k, QHeads: h[0], KHeads: h[1], Dim: 8, VDim: 6, ElemBytes: 4,
+		AccBytes: 4, Scale: 1, Mask: slicesOf(mask, q, k), Sink: rng.IntN(3) == 0,
 	}
+	return teethSpec{mask: mask, spec: pick.spec(shape,
+		mesh.Mesh{Head: m[0], Ring: m[1], Placement: mesh.Placement(rng.IntN(2))})}
 }
 
-// slices is the mask: besides the usual ones documents, a band, and one that hides the last keys
+// slicesOf is a mask: besides the usual ones documents, a band, and one that hides the last keys
 // from all and all keys from the first queries.
-func (s teethSpec) slices() attn.Mask {
-	q, k := s.tokens, s.keys
-	switch s.mask {
+func slicesOf(mask string, q, k int) attn.Mask {
+	switch mask {
 	case "causal":
 		return attn.Causal(q, k)
 	case "docs":
@@ -102,15 +98,7 @@ func (s teethSpec) slices() attn.Mask {
 
 // load builds the plan and holds its programs.
 func (s teethSpec) load() (*fixed, error) {
-	p, err := plan.New(plan.Spec{
-		Shape: plan.Shape{
-			QTokens: s.tokens, KTokens: s.keys, QHeads: s.heads, KHeads: s.kv, Dim: 8, VDim: 8,
-			ElemBytes: 4, AccBytes: 4, Scale: 1, Mask: s.slices(),
-		},
-		Mesh:   mesh.Mesh{Head: s.head, Ring: s.ring, Placement: s.placement},
-		Layout: s.layout, Options: s.opt,
-		Ring: ringbus.Ring{}, Heads: headshuffle.AllToAll{},
-	})
+	p, err := plan.New(s.spec)
 	if err != nil {
 		return nil, err
 	}

@@ -139,6 +139,10 @@ func (p *parser) shape(s *Shape) {
 	s.AccBytes = p.number("bytes of an accumulator", 1, maxElemBytes)
 	p.expect(" scale ")
 	s.Scale = p.float("the scale")
+	if p.has(" softcap ") {
+		s.SoftCap = p.positive("the soft cap")
+	}
+	s.Sink = p.has(" sink")
 	p.end()
 	if p.err == nil {
 		if err := s.Validate(); err != nil {

@@ -8,10 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/kvloom/kvloom/attn"
-	"github.com/kvloom/kvloom/headshuffle"
 	"github.com/kvloom/kvloom/mesh"
 	"github.com/kvloom/kvloom/plan"
-	"github.com/kvloom/kvloom/ringbus"
 	"pgregory.net/rapid"
 )
 
@@ -30,24 +28,18 @@ func drawSpec(t *rapid.T) plan.Spec {
 		s.KTokens = rapid.IntRange(1, 40).Draw(t, "key tokens")
 	}
 	s.Mask = drawMask(t, s.QTokens, s.KTokens)
-	ring := rapid.IntRange(1, 6).Draw(t, "ring")
-	inner := rapid.IntRange(1, ring).Filter(func(w int) bool { return ring%w == 0 })
-	return plan.Spec{
-		Shape: s, Heads: headshuffle.AllToAll{},
-		Mesh: mesh.Mesh{Head: rapid.IntRange(1, min(q, 3)).Draw(t, "head"), Ring: ring,
-			Placement: rapid.SampledFrom([]mesh.Placement{mesh.HeadFirst, mesh.ContextFirst}).
-				Draw(t, "placement")},
-		Layout: rapid.SampledFrom([]mesh.Layout{mesh.Zigzag, mesh.Contiguous}).Draw(t, "layout"),
-		Options: plan.Options{
-			KVSlots:  rapid.IntRange(2, 4).Draw(t, "kv slots"),
-			DKVSlots: rapid.IntRange(2, 4).Draw(t, "dkv slots"),
-			Partials: rapid.IntRange(1, 4).Draw(t, "partials"),
-		},
-		Ring: ringbus.Ring{
-			Inner: inner.Draw(t, "inner"), Lanes: rapid.IntRange(1, 2).Draw(t, "lanes"),
-			DKV: rapid.SampledFrom([]ringbus.Window{ringbus.Fold, ringbus.Local}).Draw(t, "dkv"),
-		},
+	if rapid.Bool().Draw(t, "capped") {
+		s.SoftCap = rapid.Float64Range(1e-3, 1e3).Draw(t, "softcap")
 	}
+	s.Sink = rapid.Bool().Draw(t, "sink")
+	m := mesh.Mesh{
+		Head: rapid.IntRange(1, min(q, 3)).Draw(t, "head"),
+		Ring: rapid.IntRange(1, 6).Draw(t, "ring"),
+		Placement: rapid.SampledFrom([]mesh.Placement{mesh.HeadFirst, mesh.ContextFirst}).
+			Draw(t, "placement"),
+	}
+	pick := picker(func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) })
+	return pick.spec(s, m)
 }
 
 // drawMask draws disjoint slices: documents one after the other, each with a band of its own.
@@ -169,6 +161,11 @@ func TestParsePlanRefuses(t *testing.T) {
 			`shortest form, 0.5`},
 		{"scale 0.5", "scale NaN", "a finite number"},
 		{"scale 0.5", "scale", `found " scale" at column 45, expected " scale "`},
+		{"scale 0.5", "scale 0.5 softcap 0", `found "0" at column 64, expected the soft cap, a ` +
+			`finite number above 0`},
+		{"scale 0.5", "scale 0.5 softcap -3", "a finite number above 0"},
+		{"scale 0.5", "scale 0.5 sink softcap 3", `found " softcap" at column 60, expected the ` +
+			`end of the line`},
 		{"mask q 0:8", "mask q 0:9", "line 3: the mask that begins here: attn: mask slice 0"},
 		{"k-q -inf:inf", "k-q 3:2", "lo 3 is above hi 2"},
 		{"k-q -inf:inf", "k-q -inf:in",

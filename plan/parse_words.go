@@ -202,3 +202,14 @@ func (p *parser) float(what string) float64 {
 	}
 	return x
 }
+
+// positive takes a finite number above 0.
+func (p *parser) positive(what string) float64 {
+	from := p.at
+	x := p.float(what)
+	if x <= 0 && p.err == nil {
+		p.at = from
+		p.fail(what + ", a finite number above 0")
+	}
+	return x
+}

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"os"
+
 	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/mesh"
 )
@@ -16,6 +18,29 @@ func (p *hand) Header() *Header { return p.h }
 func (p *hand) Passes() []Pass  { return p.passes }
 
 func (p *hand) Program(pass Pass, rank int) (*Program, error) { return p.progs[pass][rank], nil }
+
+// readByHand is a plan of testdata/hand. visits: queries go to the keys, forward and backward, with
+// a sink; narrow: dKV travels as bf16.
+func readByHand(name string) *hand {
+	text, err := os.ReadFile("testdata/hand/" + name + ".txt")
+	if err != nil {
+		panic(err)
+	}
+	read, err := ParsePlan(text)
+	if err != nil {
+		panic(err)
+	}
+	return &hand{h: read.Header(), passes: read.Passes(), progs: read.programs}
+}
+
+func visitsByHand() *hand { return readByHand("visits") }
+func narrowByHand() *hand { return readByHand("narrow") }
+
+// byHand are the plans by hand.
+func byHand() map[string]func() *hand {
+	return map[string]func() *hand{"ring": ringByHand, "shuffle": shuffleByHand,
+		"visits": visitsByHand, "narrow": narrowByHand}
+}
 
 // block is a block in a slot; rd, wr, ad and co are operands on it.
 type block struct {

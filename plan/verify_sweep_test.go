@@ -13,7 +13,7 @@ import (
 
 // eachOp runs f on every op of both plans by hand.
 func eachOp(f func(fresh func() *hand, pass Pass, rank, op int)) {
-	for _, fresh := range []func() *hand{ringByHand, shuffleByHand} {
+	for _, fresh := range byHand() {
 		p := fresh()
 		for _, pass := range p.passes {
 			for rank, q := range p.progs[pass] {

@@ -10,7 +10,8 @@ import (
 )
 
 func TestVerifyAcceptsPlansByHand(t *testing.T) {
-	for name, p := range map[string]*hand{"ring": ringByHand(), "shuffle": shuffleByHand()} {
+	for name, fresh := range byHand() {
+		p := fresh()
 		r, err := Verify(p)
 		if err != nil || r.Err() != nil {
 			t.Errorf("%s: %v, %v", name, err, r.Err())
@@ -20,7 +21,8 @@ func TestVerifyAcceptsPlansByHand(t *testing.T) {
 
 // Ops may come in any order in the list: reverse it.
 func TestVerifyTakesAnyOrderOfOps(t *testing.T) {
-	for name, p := range map[string]*hand{"ring": ringByHand(), "shuffle": shuffleByHand()} {
+	for name, fresh := range byHand() {
+		p := fresh()
 		for pass := range p.progs {
 			for i, q := range p.progs[pass] {
 				p.progs[pass][i] = reversed(q)

@@ -22,11 +22,14 @@ type attendFlags struct {
 	docs, vDim, softcap, slices       string
 	faults, audit, trace, topology    string
 	heartbeat, worldSeed, replay      string
-	compute                           bool
+	rankMemory                        string
+	sink, compute                     bool
 
 	does     []string // of later(), what the command at hand does
 	noDemo   bool     // without flags the command is no demonstration
 	modelled bool     // no tensor is made, so the machine need not hold them
+	clocked  bool     // the command needs a cluster, whatever is chosen
+	survey   bool     // what is not asked for by name is free: all candidates are priced
 }
 
 // bind declares the flags. Words in `quotes` are what a value is called in the help.
@@ -61,15 +64,24 @@ func (f *attendFlags) bindProblem(set *pflag.FlagSet) {
 		{&f.heads, "heads", "8", "query heads, `N` of them"},
 		{&f.kvHeads, "kv-heads", "", "key/value heads, `N` of them (default as many as heads)"},
 		{&f.dim, "dim", "64", "head dimension `N`"},
-		{&f.dtype, "dtype", "f32", "element `type`: f32 or f64"},
+		{&f.vDim, "v-dim", "", "head dimension `N` of the values (default --dim)"},
+		{&f.dtype, "dtype", "f32", "element `type`: f32, bf16 or f64"},
 		{&f.scale, "scale", "", "logits are `X` times q.k (default 1/sqrt(dim))"},
+		{&f.softcap, "softcap", "", "logits are capped softly at `X`: X tanh(logit/X)"},
 		{&f.seed, "seed", "1", "`N` draws the inputs"},
-		{&f.mask, "mask", "causal", "`which` keys a query sees: causal or full"},
-		{&f.in, "in", "", "read q, k, v and do from this safetensors `file`"},
-		{&f.out, "out", "", "write out, lse, dq, dk, dv to this safetensors `file`"},
+		{&f.docs, "docs", "", "packed documents: cumulative `starts`, the last is the number of " +
+			"tokens, such as 0,16,40"},
+		{&f.mask, "mask", "causal", "`which` keys a query sees, inside its document: causal, " +
+			"full, window:LEFT[,RIGHT], prefix:N or block-causal:N"},
+		{&f.slices, "slices", "", "a mask of its own from this `file`, in place of --mask: lines " +
+			"q0 q1 k0 k1 full|causal|inverse-causal|band:LO,HI"},
+		{&f.in, "in", "", "read q, k, v, do and sink from this safetensors `file`"},
+		{&f.out, "out", "", "write out, lse, dq, dk, dv, dsink to this safetensors `file`"},
 	} {
 		set.StringVar(x.to, x.name, x.value, x.help)
 	}
+	set.BoolVar(&f.sink, "sink", false, "a sink logit a head joins each row's sum; drawn from "+
+		"--seed unless --in has them")
 }
 
 func (f *attendFlags) bindMesh(set *pflag.FlagSet) {
@@ -82,16 +94,23 @@ func (f *attendFlags) bindMesh(set *pflag.FlagSet) {
 			"degree (default the ring degree: a single ring)"},
 		{&f.placement, "placement", "head-first", "which `order` ranks fill the mesh in: " +
 			"head-first or context-first"},
-		{&f.layout, "layout", "zigzag", "which tokens a rank holds, `zigzag` or contiguous"},
-		{&f.scheme, "scheme", "ring", "how blocks travel: `ring`"},
+		{&f.layout, "layout", "zigzag", "which tokens a rank holds: `how` is zigzag, contiguous, " +
+			"striped[:N], doc-zigzag, balanced, whole-doc or auto, which picks by modelled cost"},
+		{&f.scheme, "scheme", "ring", "how blocks travel: `way` is ring, allgather, halo, passq " +
+			"or auto"},
 		{&f.lanes, "lanes", "1", "`1` or 2: the chunks of a shard travel together, or on lanes " +
 			"of their own"},
-		{&f.rotate, "rotate", "kv", "which blocks travel: `kv`"},
-		{&f.headChunks, "head-chunks", "1", "heads are exchanged in `1` chunk"},
-		{&f.dkvWire, "dkv-wire", "", "dtype of travelling dk, dv: `f32`, or f64 if --dtype is " +
-			"(default that one)"},
+		{&f.rotate, "rotate", "kv", "what goes round the ring backward: `kv`, q or auto"},
+		{&f.headChunks, "head-chunks", "1", "heads are exchanged in `N` chunks, one of them " +
+			"while another is attended"},
+		{&f.dkvWire, "dkv-wire", "", "dtype of travelling dk, dv: `f32`, bf16, or f64 if --dtype " +
+			"is (default that of the sums)"},
 		{&f.dkvWindow, "dkv-window", "fold", "how dk, dv cross windows of the double ring: " +
 			"`fold` or local"},
+		{&f.topology, "topology", "", "the cluster that auto and balanced go by, a YAML or JSON " +
+			"`file` (default nodes of 8 ranks with 400 TFLOP/s each, links of 400 and 50 GB/s)"},
+		{&f.rankMemory, "rank-memory", "", "the most tensor `bytes` of a rank, such as 80G: auto " +
+			"leaves out what takes more, other plans are refused"},
 		{&f.device, "device", "cpu", "where ranks compute: `cpu`"},
 		{&f.procs, "procs", "0", "rank processes: `0`, all ranks in this one"},
 		{&f.transport, "transport", "auto", "how blocks cross: `auto` or inproc"},
@@ -109,19 +128,13 @@ type laterFlag struct {
 
 func (f *attendFlags) later() []laterFlag {
 	const (
-		oneDocument = "this version attends one document"
-		noFaults    = "this version injects no faults"
-		noModel     = "this version runs on the real clock only"
+		noFaults = "this version injects no faults"
+		noModel  = "this version runs on the real clock only"
 	)
 	return f.without([]laterFlag{
-		{"docs", &f.docs, oneDocument + "; use --tokens"},
-		{"v-dim", &f.vDim, "this version has values of the keys' dimension; use --dim"},
-		{"softcap", &f.softcap, "this version does not cap logits"},
-		{"slices", &f.slices, "this version has --mask causal and full"},
 		{"faults", &f.faults, noFaults},
 		{"audit", &f.audit, "this version checks results with --check"},
 		{"trace", &f.trace, "use kvloom attend or kvloom sim"},
-		{"topology", &f.topology, noModel},
 		{"heartbeat", &f.heartbeat, "this version has --deadline"},
 		{"world-seed", &f.worldSeed, noModel + ", and --seed draws the inputs"},
 		{"replay", &f.replay, noModel},
@@ -135,8 +148,10 @@ func (f *attendFlags) without(flags []laterFlag) []laterFlag {
 	})
 }
 
-// choice is a flag whose value is one of some words. A word of later ending in a colon stands for
-// all that begin with it.
+// auto is the value of flags that leave a choice to the modelled cost.
+const auto = "auto"
+
+// choice is a flag whose value is one of some words.
 type choice struct {
 	flag, value  string
 	works, later []string
@@ -144,15 +159,11 @@ type choice struct {
 
 func (f *attendFlags) choices() []choice {
 	return []choice{
-		{"dtype", f.dtype, []string{"f32", "f64"}, []string{"bf16"}},
-		{"mask", f.mask, []string{"causal", "full"},
-			[]string{"window:", "prefix:", "block-causal:"}},
+		{"dtype", f.dtype, []string{"f32", "bf16", "f64"}, nil},
 		{"placement", f.placement, []string{"head-first", "context-first"}, nil},
-		{"layout", f.layout, []string{"zigzag", "contiguous"},
-			[]string{"doc-zigzag", "striped", "striped:", "balanced", "whole-doc", "auto"}},
-		{"scheme", f.scheme, ringbus.Names(), []string{"allgather", "halo", "passq", "auto"}},
+		{"scheme", f.scheme, append(ringbus.Names(), auto), nil},
 		{"lanes", f.lanes, []string{"1", "2"}, nil},
-		{"rotate", f.rotate, []string{"kv"}, []string{"q", "auto"}},
+		{"rotate", f.rotate, []string{"kv", "q", auto}, nil},
 		{"dkv-window", f.dkvWindow, []string{"fold", "local"}, nil},
 		{"device", f.device, []string{"cpu"}, []string{"cuda"}},
 		{"transport", f.transport, []string{"auto", "inproc"}, []string{"shm", "tcp", "nats"}},
@@ -161,13 +172,10 @@ func (f *attendFlags) choices() []choice {
 
 // check gives an error unless the value is one of those that work.
 func (c *choice) check() error {
-	known := func(word string) bool {
-		return word == c.value || strings.HasSuffix(word, ":") && strings.HasPrefix(c.value, word)
-	}
 	switch {
 	case slices.Contains(c.works, c.value):
 		return nil
-	case slices.ContainsFunc(c.later, known):
+	case slices.Contains(c.later, c.value):
 		return notYet(c.flag, c.value, "this version has "+strings.Join(c.works, " and "))
 	}
 	return badValue(c.flag, c.value, "is unknown: use %s", strings.Join(c.works, " or "))

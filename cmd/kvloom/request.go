@@ -7,6 +7,7 @@ import (
 
 	"github.com/kvloom/kvloom"
 	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/choose"
 	"github.com/kvloom/kvloom/internal/safetensors"
 	"github.com/kvloom/kvloom/internal/tensors"
 	"github.com/kvloom/kvloom/mesh"
@@ -29,24 +30,34 @@ const (
 // request is what attend was asked for, checked: everything that can be known before a rank
 // starts.
 type request struct {
-	demo                        bool
-	tokens, heads, kvHeads, dim int
-	dtype                       tensors.DType
-	scale                       float64
-	seed                        uint64
-	mask                        string
-	mesh                        mesh.Mesh
-	scheme                      string
-	ring                        ringbus.Ring
-	layout                      mesh.Layout
-	inPath, outPath             string
-	in                          *safetensors.File // nil: inputs are drawn
-	backward                    bool
-	check                       string // "", checkAuto or checkFull
-	rounds                      int
-	deadline                    time.Duration
-	json, quiet                 bool
-	log                         string
+	demo                              bool
+	tokens, heads, kvHeads, dim, vDim int
+	dtype                             tensors.DType
+	scale, softCap                    float64
+	sink                              bool
+	seed                              uint64
+	docs                              []int // cumulative starts of packed documents; nil: one
+	maskName                          string
+	mask                              attn.Mask
+	mesh                              mesh.Mesh
+	layoutName                        string // as asked for, or chosen
+	layout                            mesh.Layout
+	scheme                            string
+	ring                              ringbus.Ring
+	options                           plan.Options
+	topology                          *plan.Topology
+	usual                             bool // no topology was given
+	rankMemory                        int64
+	choice                            *choose.Table // nil: nothing was left open
+	free                              choose.Free
+	inPath, outPath                   string
+	in                                *safetensors.File // nil: inputs are drawn
+	backward                          bool
+	check                             string // "", checkAuto or checkFull
+	rounds                            int
+	deadline                          time.Duration
+	json, quiet                       bool
+	log                               string
 }
 
 // newRequest reads and checks the flags. The caller closes the request.
@@ -62,11 +73,12 @@ func newRequest(f *attendFlags) (*request, error) {
 		}
 	}
 	r := &request{
-		mask: f.mask, inPath: f.in, outPath: f.out, backward: f.backward, json: f.json,
+		inPath: f.in, outPath: f.out, backward: f.backward, json: f.json,
 		quiet: f.quiet, log: f.log, demo: f.demonstration(),
 	}
 	for _, read := range []func(*attendFlags) error{
-		r.readRun, r.readMesh, r.readProblem, r.readFiles, r.agree,
+		r.readRun, r.readMesh, r.readProblem, r.readFiles, r.readMask, r.agree, r.readWays,
+		r.readCluster, r.choose, r.proveFit,
 	} {
 		if err := read(f); err != nil {
 			r.close()
@@ -118,69 +130,14 @@ func (r *request) readMesh(f *attendFlags) (err error) {
 	if r.mesh.Placement, err = mesh.ParsePlacement(f.placement); err != nil {
 		return badValue("placement", f.placement, "%v", err)
 	}
-	if r.layout, err = mesh.ParseLayout(f.layout); err != nil {
-		return badValue("layout", f.layout, "%v", err)
+	n, err := parseSize(f.procs)
+	if err != nil {
+		return badValue("procs", f.procs, "%v", err)
 	}
-	for _, x := range []struct {
-		flag, value string
-		works       uint64
-		what        string
-	}{
-		{"procs", f.procs, 0, "this version has --procs 0, all ranks in one process"},
-		{"head-chunks", f.headChunks, 1, "this version has --head-chunks 1"},
-	} {
-		n, err := parseSize(x.value)
-		switch {
-		case err != nil:
-			return badValue(x.flag, x.value, "%v", err)
-		case n < x.works:
-			return badValue(x.flag, x.value, "use %d", x.works)
-		case n != x.works:
-			return notYet(x.flag, x.value, x.what)
-		}
-	}
-	return r.readInner(f)
-}
-
-// readInner reads how the ring goes: its inner window, lanes and the way of dk, dv.
-func (r *request) readInner(f *attendFlags) error {
-	r.scheme = f.scheme
-	if f.lanes == "2" {
-		r.ring.Lanes = 2
-	}
-	if f.dkvWindow == "local" {
-		r.ring.DKV = ringbus.Local
-	}
-	if !f.set.Changed("inner") {
-		return nil
-	}
-	w, ok := parseDegree(f.inner)
-	switch {
-	case !ok:
-		return badValue("inner", f.inner, "is not a whole number: use a divisor of %d, the ring "+
-			"degree", r.mesh.Ring)
-	case w == 0:
-		return badValue("inner", f.inner, "a window has at least 1 rank: use a divisor of the "+
-			"ring degree %d of --mesh %dx%d, which is %s", r.mesh.Ring, r.mesh.Head, r.mesh.Ring,
-			divisors(r.mesh.Ring))
-	}
-	r.ring.Inner = w
-	if err := r.ring.Validate(r.mesh); err != nil {
-		return badValue("inner", f.inner, "does not divide the ring degree %d of --mesh %dx%d: "+
-			"use %s", r.mesh.Ring, r.mesh.Head, r.mesh.Ring, divisors(r.mesh.Ring))
-	}
-	if w == r.mesh.Ring {
-		r.ring.Inner = 0 // one window: the same plan, under the same name
+	if n != 0 {
+		return notYet("procs", f.procs, "this version has --procs 0, all ranks in one process")
 	}
 	return nil
-}
-
-// inner is the inner window of the ring, whose default is the ring degree.
-func (r *request) inner() int {
-	if r.ring.Inner == 0 {
-		return r.mesh.Ring
-	}
-	return r.ring.Inner
 }
 
 // readProblem reads the shape; a file given with --in replaces it later.
@@ -200,17 +157,47 @@ func (r *request) readProblem(f *attendFlags) (err error) {
 		{&r.heads, "heads", f.heads, plan.MaxHeads},
 		{&r.kvHeads, "kv-heads", f.kvHeads, plan.MaxHeads},
 		{&r.dim, "dim", f.dim, plan.MaxDim},
+		{&r.vDim, "v-dim", f.vDim, plan.MaxDim},
 	} {
-		if x.flag == "kv-heads" && x.value == "" && !f.set.Changed(x.flag) {
-			r.kvHeads = r.heads
-			continue
+		if x.value == "" && !f.set.Changed(x.flag) {
+			continue // by the others
 		}
 		if *x.to, err = parseCount(x.flag, x.value, x.most); err != nil {
 			return err
 		}
 	}
+	r.usualHeads()
+	if r.sink = f.sink; f.set.Changed("docs") {
+		if err := r.readDocs(f); err != nil {
+			return err
+		}
+	}
 	r.seed, err = parseSeed("seed", f.seed)
 	return err
+}
+
+// usualHeads fills in what follows from other flags.
+func (r *request) usualHeads() {
+	if r.kvHeads == 0 {
+		r.kvHeads = r.heads
+	}
+	if r.vDim == 0 {
+		r.vDim = r.dim
+	}
+}
+
+// readDocs reads the documents, which say how many tokens there are.
+func (r *request) readDocs(f *attendFlags) (err error) {
+	if r.docs, err = parseDocs(f.docs); err != nil {
+		return err
+	}
+	last := r.docs[len(r.docs)-1]
+	if f.set.Changed("tokens") && last != r.tokens {
+		return badValue("docs", f.docs, "ends with %d, --tokens says %s: leave --tokens out, or "+
+			"make both say the same", last, f.tokens)
+	}
+	r.tokens = last
+	return nil
 }
 
 // readFiles looks into the input file and at the place of the output file.
@@ -235,12 +222,14 @@ func (r *request) readFiles(f *attendFlags) error {
 func (r *request) agree(f *attendFlags) (err error) {
 	r.scale = defaultScale(r.dim)
 	if f.set.Changed("scale") {
-		if r.scale, err = parseScale(f.scale, r.dtype == tensors.F32, r.dim); err != nil {
+		if r.scale, err = parseScale(f.scale, r.dtype != tensors.F64, r.dim); err != nil {
 			return err
 		}
 	}
-	if err := r.agreeWire(f); err != nil {
-		return err
+	if f.set.Changed("softcap") {
+		if r.softCap, err = parseCap(f.softcap, r.dtype != tensors.F64); err != nil {
+			return err
+		}
 	}
 	if err := mesh.ValidateHeads(r.heads, r.kvHeads, 1); err != nil {
 		if r.in != nil {
@@ -260,60 +249,39 @@ func (r *request) agree(f *attendFlags) (err error) {
 	return r.fitsMemory()
 }
 
-// agreeWire refuses a dtype for travelling dk, dv that is not the one they are summed in: this
-// version rounds nothing on the way.
-func (r *request) agreeWire(f *attendFlags) error {
-	if !f.set.Changed("dkv-wire") {
-		return nil
-	}
-	wire := choice{"dkv-wire", f.dkvWire, []string{"f32", "f64"}, []string{"bf16"}}
-	if err := wire.check(); err != nil {
-		return err
-	}
-	sums := tensors.F32
-	if r.dtype.AccBytes() == tensors.F64.Bytes() {
-		sums = tensors.F64
-	}
-	if f.dkvWire != sums.String() {
-		return badValue("dkv-wire", f.dkvWire, "dk, dv of dtype %v are summed in %v and travel as "+
-			"that: leave --dkv-wire out", r.dtype, sums)
-	}
-	return nil
-}
-
 // patience is the deadline of a rank when none is asked for: the usual one, and the time of one
 // ring step of all ranks on a slow machine, during which no rank sees progress.
 func (r *request) patience() time.Duration {
 	const slowFlops = 2e9 // a second
-	flops := 10 * float64(r.tokens) * float64(r.tokens) * float64(r.heads) * float64(r.dim)
+	flops := 10 * float64(r.tokens) * float64(r.tokens) * float64(r.heads) * float64(max(r.dim, r.vDim))
 	seconds := min(flops/float64(r.mesh.Ring)/slowFlops, maxPatience.Seconds())
 	return kvloom.DefaultDeadline + time.Duration(seconds*float64(time.Second))
 }
 
-// attnMask is the mask that the request names.
-func (r *request) attnMask() attn.Mask {
-	if r.mask == "full" {
-		return attn.Full(r.tokens, r.tokens)
+// shape is the problem as plans have it.
+func (r *request) shape() plan.Shape {
+	return plan.Shape{
+		QTokens: r.tokens, KTokens: r.tokens, QHeads: r.heads, KHeads: r.kvHeads, Dim: r.dim,
+		VDim: r.vDim, ElemBytes: r.dtype.Bytes(), AccBytes: r.dtype.AccBytes(), Scale: r.scale,
+		Mask: r.mask, SoftCap: r.softCap, Sink: r.sink,
 	}
-	return attn.Causal(r.tokens, r.tokens)
 }
 
 // config is the session that the request needs, without what listens to it.
 func (r *request) config() kvloom.Config {
-	axis, err := ringbus.Make(r.scheme, r.ring)
-	if err != nil {
-		panic(err) // the flag's words are the schemes' names
-	}
 	return kvloom.Config{
-		Mesh: r.mesh, Layout: r.layout, Ring: axis, Deadline: r.deadline,
+		Mesh: r.mesh, Layout: r.layout, Ring: r.axis(), Options: r.options, Deadline: r.deadline,
 		Problems: []kvloom.Problem{{
-			Tokens: r.tokens, Heads: r.heads, KVHeads: r.kvHeads, Dim: r.dim, Scale: r.scale,
-			Mask: r.attnMask(), ElemBytes: r.dtype.Bytes(), AccBytes: r.dtype.AccBytes(),
+			Tokens: r.tokens, Heads: r.heads, KVHeads: r.kvHeads, Dim: r.dim, VDim: r.vDim,
+			Scale: r.scale, Mask: r.mask, SoftCap: r.softCap, Sink: r.sink,
+			ElemBytes: r.dtype.Bytes(), AccBytes: r.dtype.AccBytes(),
 		}},
 	}
 }
 
-// elements are the sizes of one tensor over the query heads and one over the KV heads.
-func (r *request) elements() (query, kv int) {
-	return r.tokens * r.heads * r.dim, r.tokens * r.kvHeads * r.dim
+// elements are the sizes of the tensors: those over query heads of the keys' and of the values'
+// dimension, and those over KV heads.
+func (r *request) elements() (q, k, v, out int) {
+	query, kv := r.tokens*r.heads, r.tokens*r.kvHeads
+	return query * r.dim, kv * r.dim, kv * r.vDim, query * r.vDim
 }

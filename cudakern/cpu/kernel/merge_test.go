@@ -110,7 +110,7 @@ func TestAccumulateNarrow(t *testing.T) {
 func TestMergePartKeepsNaN(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	s := attn.State[float64]{Acc: []float64{nan, 3}, M: []float64{-inf, 1}, L: []float64{nan, 2}}
-	kernel.MergePart(s, []float64{2, nan}, []float64{1, nan}, 1, 0, 2)
+	MergePart(s, []float64{2, nan}, []float64{1, nan}, 1, 0, 2)
 	for i, x := range append(append([]float64{}, s.Acc...), s.L...) {
 		if !math.IsNaN(x) {
 			t.Errorf("value %d of the merged state is %v, want NaN", i, x)

@@ -76,14 +76,14 @@ DATA constsAVX2<>+272(SB)/4, $0xff800000
 DATA constsAVX2<>+276(SB)/4, $0xff800000
 DATA constsAVX2<>+280(SB)/4, $0xff800000
 DATA constsAVX2<>+284(SB)/4, $0xff800000
-DATA constsAVX2<>+288(SB)/4, $0xc2fc0000
-DATA constsAVX2<>+292(SB)/4, $0xc2fc0000
-DATA constsAVX2<>+296(SB)/4, $0xc2fc0000
-DATA constsAVX2<>+300(SB)/4, $0xc2fc0000
-DATA constsAVX2<>+304(SB)/4, $0xc2fc0000
-DATA constsAVX2<>+308(SB)/4, $0xc2fc0000
-DATA constsAVX2<>+312(SB)/4, $0xc2fc0000
-DATA constsAVX2<>+316(SB)/4, $0xc2fc0000
+DATA constsAVX2<>+288(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+292(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+296(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+300(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+304(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+308(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+312(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+316(SB)/4, $0xc2fe0000
 DATA constsAVX2<>+320(SB)/4, $0x43000000
 DATA constsAVX2<>+324(SB)/4, $0x43000000
 DATA constsAVX2<>+328(SB)/4, $0x43000000
@@ -1360,7 +1360,6 @@ done26:
 	VMULPS      constsAVX2<>+224(SB), Y4, Y4
 	VMULPS      constsAVX2<>+224(SB), Y5, Y5
 	VMULPS      constsAVX2<>+224(SB), Y6, Y6
-	VCMPPS      $0x05, Y3, Y4, Y9
 	VMAXPS      Y4, Y3, Y4
 	VADDPS      constsAVX2<>+352(SB), Y4, Y7
 	VSUBPS      constsAVX2<>+352(SB), Y7, Y8
@@ -1373,9 +1372,7 @@ done26:
 	VFMADD213PS constsAVX2<>+160(SB), Y4, Y8
 	VFMADD213PS constsAVX2<>+192(SB), Y4, Y8
 	VPSLLD      $0x17, Y7, Y7
-	VANDPS      Y9, Y7, Y7
 	VMULPS      Y7, Y8, Y4
-	VCMPPS      $0x05, Y3, Y5, Y9
 	VMAXPS      Y5, Y3, Y5
 	VADDPS      constsAVX2<>+352(SB), Y5, Y7
 	VSUBPS      constsAVX2<>+352(SB), Y7, Y8
@@ -1388,9 +1385,7 @@ done26:
 	VFMADD213PS constsAVX2<>+160(SB), Y5, Y8
 	VFMADD213PS constsAVX2<>+192(SB), Y5, Y8
 	VPSLLD      $0x17, Y7, Y7
-	VANDPS      Y9, Y7, Y7
 	VMULPS      Y7, Y8, Y5
-	VCMPPS      $0x05, Y3, Y6, Y9
 	VMAXPS      Y6, Y3, Y6
 	VADDPS      constsAVX2<>+352(SB), Y6, Y7
 	VSUBPS      constsAVX2<>+352(SB), Y7, Y8
@@ -1403,7 +1398,6 @@ done26:
 	VFMADD213PS constsAVX2<>+160(SB), Y6, Y8
 	VFMADD213PS constsAVX2<>+192(SB), Y6, Y8
 	VPSLLD      $0x17, Y7, Y7
-	VANDPS      Y9, Y7, Y7
 	VMULPS      Y7, Y8, Y6
 	VMOVUPS     Y4, (DI)
 	VMOVUPS     Y5, 32(DI)
@@ -1421,7 +1415,6 @@ many32:
 	VMOVUPS     (AX), Y10
 	VSUBPS      Y0, Y10, Y10
 	VMULPS      constsAVX2<>+224(SB), Y10, Y10
-	VCMPPS      $0x05, Y3, Y10, Y13
 	VMAXPS      Y10, Y3, Y10
 	VADDPS      constsAVX2<>+352(SB), Y10, Y11
 	VSUBPS      constsAVX2<>+352(SB), Y11, Y12
@@ -1434,14 +1427,12 @@ many32:
 	VFMADD213PS constsAVX2<>+160(SB), Y10, Y12
 	VFMADD213PS constsAVX2<>+192(SB), Y10, Y12
 	VPSLLD      $0x17, Y11, Y11
-	VANDPS      Y13, Y11, Y11
 	VMULPS      Y11, Y12, Y10
 	VMOVUPS     Y10, (AX)
 	VADDPS      Y10, Y4, Y4
 	VMOVUPS     32(AX), Y10
 	VSUBPS      Y1, Y10, Y10
 	VMULPS      constsAVX2<>+224(SB), Y10, Y10
-	VCMPPS      $0x05, Y3, Y10, Y13
 	VMAXPS      Y10, Y3, Y10
 	VADDPS      constsAVX2<>+352(SB), Y10, Y11
 	VSUBPS      constsAVX2<>+352(SB), Y11, Y12
@@ -1454,14 +1445,12 @@ many32:
 	VFMADD213PS constsAVX2<>+160(SB), Y10, Y12
 	VFMADD213PS constsAVX2<>+192(SB), Y10, Y12
 	VPSLLD      $0x17, Y11, Y11
-	VANDPS      Y13, Y11, Y11
 	VMULPS      Y11, Y12, Y10
 	VMOVUPS     Y10, 32(AX)
 	VADDPS      Y10, Y5, Y5
 	VMOVUPS     64(AX), Y10
 	VSUBPS      Y2, Y10, Y10
 	VMULPS      constsAVX2<>+224(SB), Y10, Y10
-	VCMPPS      $0x05, Y3, Y10, Y13
 	VMAXPS      Y10, Y3, Y10
 	VADDPS      constsAVX2<>+352(SB), Y10, Y11
 	VSUBPS      constsAVX2<>+352(SB), Y11, Y12
@@ -1474,14 +1463,12 @@ many32:
 	VFMADD213PS constsAVX2<>+160(SB), Y10, Y12
 	VFMADD213PS constsAVX2<>+192(SB), Y10, Y12
 	VPSLLD      $0x17, Y11, Y11
-	VANDPS      Y13, Y11, Y11
 	VMULPS      Y11, Y12, Y10
 	VMOVUPS     Y10, 64(AX)
 	VADDPS      Y10, Y6, Y6
 	VMOVUPS     96(AX), Y10
 	VSUBPS      Y0, Y10, Y10
 	VMULPS      constsAVX2<>+224(SB), Y10, Y10
-	VCMPPS      $0x05, Y3, Y10, Y13
 	VMAXPS      Y10, Y3, Y10
 	VADDPS      constsAVX2<>+352(SB), Y10, Y11
 	VSUBPS      constsAVX2<>+352(SB), Y11, Y12
@@ -1494,14 +1481,12 @@ many32:
 	VFMADD213PS constsAVX2<>+160(SB), Y10, Y12
 	VFMADD213PS constsAVX2<>+192(SB), Y10, Y12
 	VPSLLD      $0x17, Y11, Y11
-	VANDPS      Y13, Y11, Y11
 	VMULPS      Y11, Y12, Y10
 	VMOVUPS     Y10, 96(AX)
 	VADDPS      Y10, Y7, Y7
 	VMOVUPS     128(AX), Y10
 	VSUBPS      Y1, Y10, Y10
 	VMULPS      constsAVX2<>+224(SB), Y10, Y10
-	VCMPPS      $0x05, Y3, Y10, Y13
 	VMAXPS      Y10, Y3, Y10
 	VADDPS      constsAVX2<>+352(SB), Y10, Y11
 	VSUBPS      constsAVX2<>+352(SB), Y11, Y12
@@ -1514,14 +1499,12 @@ many32:
 	VFMADD213PS constsAVX2<>+160(SB), Y10, Y12
 	VFMADD213PS constsAVX2<>+192(SB), Y10, Y12
 	VPSLLD      $0x17, Y11, Y11
-	VANDPS      Y13, Y11, Y11
 	VMULPS      Y11, Y12, Y10
 	VMOVUPS     Y10, 128(AX)
 	VADDPS      Y10, Y8, Y8
 	VMOVUPS     160(AX), Y10
 	VSUBPS      Y2, Y10, Y10
 	VMULPS      constsAVX2<>+224(SB), Y10, Y10
-	VCMPPS      $0x05, Y3, Y10, Y13
 	VMAXPS      Y10, Y3, Y10
 	VADDPS      constsAVX2<>+352(SB), Y10, Y11
 	VSUBPS      constsAVX2<>+352(SB), Y11, Y12
@@ -1534,7 +1517,6 @@ many32:
 	VFMADD213PS constsAVX2<>+160(SB), Y10, Y12
 	VFMADD213PS constsAVX2<>+192(SB), Y10, Y12
 	VPSLLD      $0x17, Y11, Y11
-	VANDPS      Y13, Y11, Y11
 	VMULPS      Y11, Y12, Y10
 	VMOVUPS     Y10, 160(AX)
 	VADDPS      Y10, Y9, Y9
@@ -1550,7 +1532,6 @@ one34:
 	VMOVUPS     (AX), Y10
 	VSUBPS      Y0, Y10, Y10
 	VMULPS      constsAVX2<>+224(SB), Y10, Y10
-	VCMPPS      $0x05, Y3, Y10, Y13
 	VMAXPS      Y10, Y3, Y10
 	VADDPS      constsAVX2<>+352(SB), Y10, Y11
 	VSUBPS      constsAVX2<>+352(SB), Y11, Y12
@@ -1563,14 +1544,12 @@ one34:
 	VFMADD213PS constsAVX2<>+160(SB), Y10, Y12
 	VFMADD213PS constsAVX2<>+192(SB), Y10, Y12
 	VPSLLD      $0x17, Y11, Y11
-	VANDPS      Y13, Y11, Y11
 	VMULPS      Y11, Y12, Y10
 	VMOVUPS     Y10, (AX)
 	VADDPS      Y10, Y4, Y4
 	VMOVUPS     32(AX), Y10
 	VSUBPS      Y1, Y10, Y10
 	VMULPS      constsAVX2<>+224(SB), Y10, Y10
-	VCMPPS      $0x05, Y3, Y10, Y13
 	VMAXPS      Y10, Y3, Y10
 	VADDPS      constsAVX2<>+352(SB), Y10, Y11
 	VSUBPS      constsAVX2<>+352(SB), Y11, Y12
@@ -1583,14 +1562,12 @@ one34:
 	VFMADD213PS constsAVX2<>+160(SB), Y10, Y12
 	VFMADD213PS constsAVX2<>+192(SB), Y10, Y12
 	VPSLLD      $0x17, Y11, Y11
-	VANDPS      Y13, Y11, Y11
 	VMULPS      Y11, Y12, Y10
 	VMOVUPS     Y10, 32(AX)
 	VADDPS      Y10, Y5, Y5
 	VMOVUPS     64(AX), Y10
 	VSUBPS      Y2, Y10, Y10
 	VMULPS      constsAVX2<>+224(SB), Y10, Y10
-	VCMPPS      $0x05, Y3, Y10, Y13
 	VMAXPS      Y10, Y3, Y10
 	VADDPS      constsAVX2<>+352(SB), Y10, Y11
 	VSUBPS      constsAVX2<>+352(SB), Y11, Y12
@@ -1603,7 +1580,6 @@ one34:
 	VFMADD213PS constsAVX2<>+160(SB), Y10, Y12
 	VFMADD213PS constsAVX2<>+192(SB), Y10, Y12
 	VPSLLD      $0x17, Y11, Y11
-	VANDPS      Y13, Y11, Y11
 	VMULPS      Y11, Y12, Y10
 	VMOVUPS     Y10, 64(AX)
 	VADDPS      Y10, Y6, Y6
@@ -1652,7 +1628,6 @@ loop38:
 	VMOVUPS      (AX), Y5
 	VSUBPS       (SI), Y5, Y5
 	VMULPS       constsAVX2<>+224(SB), Y5, Y5
-	VCMPPS       $0x05, Y1, Y5, Y8
 	VMAXPS       Y5, Y1, Y5
 	VMOVUPS      constsAVX2<>+320(SB), Y6
 	VMINPS       Y5, Y6, Y5
@@ -1667,7 +1642,6 @@ loop38:
 	VFMADD213PS  constsAVX2<>+160(SB), Y5, Y7
 	VFMADD213PS  constsAVX2<>+192(SB), Y5, Y7
 	VPSLLD       $0x17, Y6, Y6
-	VANDPS       Y8, Y6, Y6
 	VMULPS       Y6, Y7, Y5
 	VMOVUPS      (CX), Y6
 	VSUBPS       (DI), Y6, Y6
@@ -1680,7 +1654,6 @@ loop38:
 	VMOVUPS      32(AX), Y3
 	VSUBPS       32(SI), Y3, Y3
 	VMULPS       constsAVX2<>+224(SB), Y3, Y3
-	VCMPPS       $0x05, Y1, Y3, Y7
 	VMAXPS       Y3, Y1, Y3
 	VMOVUPS      constsAVX2<>+320(SB), Y5
 	VMINPS       Y3, Y5, Y3
@@ -1695,7 +1668,6 @@ loop38:
 	VFMADD213PS  constsAVX2<>+160(SB), Y3, Y6
 	VFMADD213PS  constsAVX2<>+192(SB), Y3, Y6
 	VPSLLD       $0x17, Y5, Y5
-	VANDPS       Y7, Y5, Y5
 	VMULPS       Y5, Y6, Y3
 	VMOVUPS      32(CX), Y5
 	VSUBPS       32(DI), Y5, Y5
@@ -1708,7 +1680,6 @@ loop38:
 	VMOVUPS      64(AX), Y3
 	VSUBPS       64(SI), Y3, Y3
 	VMULPS       constsAVX2<>+224(SB), Y3, Y3
-	VCMPPS       $0x05, Y1, Y3, Y6
 	VMAXPS       Y3, Y1, Y3
 	VMOVUPS      constsAVX2<>+320(SB), Y4
 	VMINPS       Y3, Y4, Y3
@@ -1723,7 +1694,6 @@ loop38:
 	VFMADD213PS  constsAVX2<>+160(SB), Y3, Y5
 	VFMADD213PS  constsAVX2<>+192(SB), Y3, Y5
 	VPSLLD       $0x17, Y4, Y4
-	VANDPS       Y6, Y4, Y4
 	VMULPS       Y4, Y5, Y3
 	VMOVUPS      64(CX), Y4
 	VSUBPS       64(DI), Y4, Y4
@@ -1745,7 +1715,6 @@ loop39:
 	VMOVUPS     (AX), Y2
 	VSUBPS      (SI), Y2, Y2
 	VMULPS      constsAVX2<>+224(SB), Y2, Y2
-	VCMPPS      $0x05, Y1, Y2, Y5
 	VMAXPS      Y2, Y1, Y2
 	VMOVUPS     constsAVX2<>+320(SB), Y3
 	VMINPS      Y2, Y3, Y2
@@ -1760,7 +1729,6 @@ loop39:
 	VFMADD213PS constsAVX2<>+160(SB), Y2, Y4
 	VFMADD213PS constsAVX2<>+192(SB), Y2, Y4
 	VPSLLD      $0x17, Y3, Y3
-	VANDPS      Y5, Y3, Y3
 	VMULPS      Y3, Y4, Y2
 	VMOVUPS     (CX), Y3
 	VSUBPS      (DI), Y3, Y3
@@ -1771,7 +1739,6 @@ loop39:
 	VMOVUPS     32(AX), Y2
 	VSUBPS      32(SI), Y2, Y2
 	VMULPS      constsAVX2<>+224(SB), Y2, Y2
-	VCMPPS      $0x05, Y1, Y2, Y5
 	VMAXPS      Y2, Y1, Y2
 	VMOVUPS     constsAVX2<>+320(SB), Y3
 	VMINPS      Y2, Y3, Y2
@@ -1786,7 +1753,6 @@ loop39:
 	VFMADD213PS constsAVX2<>+160(SB), Y2, Y4
 	VFMADD213PS constsAVX2<>+192(SB), Y2, Y4
 	VPSLLD      $0x17, Y3, Y3
-	VANDPS      Y5, Y3, Y3
 	VMULPS      Y3, Y4, Y2
 	VMOVUPS     32(CX), Y3
 	VSUBPS      32(DI), Y3, Y3
@@ -1797,7 +1763,6 @@ loop39:
 	VMOVUPS     64(AX), Y2
 	VSUBPS      64(SI), Y2, Y2
 	VMULPS      constsAVX2<>+224(SB), Y2, Y2
-	VCMPPS      $0x05, Y1, Y2, Y5
 	VMAXPS      Y2, Y1, Y2
 	VMOVUPS     constsAVX2<>+320(SB), Y3
 	VMINPS      Y2, Y3, Y2
@@ -1812,7 +1777,6 @@ loop39:
 	VFMADD213PS constsAVX2<>+160(SB), Y2, Y4
 	VFMADD213PS constsAVX2<>+192(SB), Y2, Y4
 	VPSLLD      $0x17, Y3, Y3
-	VANDPS      Y5, Y3, Y3
 	VMULPS      Y3, Y4, Y2
 	VMOVUPS     64(CX), Y3
 	VSUBPS      64(DI), Y3, Y3

@@ -8,7 +8,7 @@ import (
 
 // Sizes of tiles, which fix the order of sums and so the bits of results.
 const (
-	forwardKeys  = 128  // keys of a tile of Forward
+	forwardKeys  = 96   // keys of a tile of Forward
 	forwardLanes = 384  // queries times heads that a task of Forward takes to each tile
 	backwardKeys = 96   // keys of a tile of Backward
 	backwardPack = 1152 // queries times heads that Backward has packed at a time

@@ -210,7 +210,7 @@ func TestRandomBlocks(t *testing.T) {
 			b, do := drawBlock(t, 300)
 			got, twin := p.gap(b, do, 1)
 			for i, e := range got {
-				if !(e <= 4*max(twin[i], 1e-6)) {
+				if !(e <= 4*max(twin[i], 3e-6)) {
 					t.Fatalf("%s: error %.3g, the portable kernels' is %.3g", names[i], e, twin[i])
 				}
 			}
