@@ -47,6 +47,7 @@ type Session[T attn.Float] struct {
 	net     *inproc.Net
 	pool    *cpu.Pool
 	store   *cpu.Store[T]
+	kernels cpu.Kernels
 	meter   *transport.Meter
 	owner   *owner
 	tracer  *tracer // nil when nobody asks
@@ -69,8 +70,12 @@ func Open[T attn.Float](ctx context.Context, cfg Config) (*Session[T], error) {
 		return nil, err
 	}
 	cfg.Problems = slices.Clone(cfg.Problems)
-	s := &Session[T]{cfg: cfg, id: rand.Uint32(), book: &book{}, owner: newOwner(cfg.Mesh.Ranks(),
-		cfg.Progress), cache: newPlanCache(cfg.Plans)}
+	kernels, err := cpu.ParseKernels[T](cfg.Kernels)
+	if err != nil {
+		return nil, fmt.Errorf("kvloom: %w", err)
+	}
+	s := &Session[T]{cfg: cfg, id: rand.Uint32(), book: &book{}, kernels: kernels,
+		owner: newOwner(cfg.Mesh.Ranks(), cfg.Progress), cache: newPlanCache(cfg.Plans)}
 	for i := range cfg.Problems {
 		l, err := s.compile(ctx, i)
 		if err != nil {
@@ -159,7 +164,8 @@ func (s *Session[T]) start() error {
 	}
 	s.host = host
 	s.pool = cpu.NewPool(s.cfg.Workers)
-	s.store = cpu.New[T](s.book, n, cpu.Options{Arena: cpu.NewArena(0, s.cfg.MemoryLimit)})
+	s.store = cpu.New[T](s.book, n,
+		cpu.Options{Arena: cpu.NewArena(0, s.cfg.MemoryLimit), Kernels: s.kernels})
 	s.meter = transport.NewMeter(s.store, n, int(plan.NumClasses), s.book.class)
 	s.tracer = newTracer(s.cfg.Trace, s.book)
 	net := inproc.Options{
@@ -360,6 +366,9 @@ func (s *Session[T]) free() {
 		s.store.Close()
 	}
 }
+
+// Kernels names the kernels that the session computes with.
+func (s *Session[T]) Kernels() string { return s.kernels.String() }
 
 // Plan is the plan of a problem.
 func (s *Session[T]) Plan(problem int) *plan.Plan { return s.layers[problem].plan }

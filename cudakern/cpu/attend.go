@@ -3,6 +3,7 @@ package cpu
 import (
 	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/cudakern/cpu/kernel"
+	"github.com/kvloom/kvloom/cudakern/cpu/simd"
 	"github.com/kvloom/kvloom/plan"
 )
 
@@ -49,9 +50,12 @@ func (j *Job[T]) beginAttend() int {
 		return 0
 	}
 	j.state = cutState(&st)
+	j.isa = j.vector()
 	switch {
 	case j.store.opt.Kernels == Twin:
 		return 1
+	case j.isa != simd.Portable:
+		return j.vectorTasks(false)
 	case j.narrow:
 		return kernel.ForwardTasks(&j.bf16.block)
 	}
@@ -61,6 +65,8 @@ func (j *Job[T]) beginAttend() int {
 func (j *Job[T]) attend(task int, scratch *Scratch) {
 	twin := j.store.opt.Kernels == Twin
 	switch {
+	case j.isa != simd.Portable:
+		j.attendVector(task, scratch)
 	case twin && j.narrow:
 		wide := attn.WidenBlock[T](&j.bf16.block)
 		attn.Forward(&wide, j.state)
@@ -117,9 +123,12 @@ func (j *Job[T]) beginAttendBackward() int {
 			AddKV: add,
 		}
 	}
+	j.isa = j.vector()
 	switch {
 	case j.store.opt.Kernels == Twin:
 		return 1
+	case j.isa != simd.Portable:
+		return j.vectorTasks(true)
 	case j.narrow:
 		return kernel.BackwardTasks(&j.bf16.block)
 	}
@@ -129,6 +138,8 @@ func (j *Job[T]) beginAttendBackward() int {
 func (j *Job[T]) attendBackward(task int, scratch *Scratch) {
 	twin := j.store.opt.Kernels == Twin
 	switch {
+	case j.isa != simd.Portable:
+		j.attendBackwardVector(task, scratch)
 	case twin && j.narrow:
 		wide, g := attn.WidenBlock[T](&j.bf16.block), j.full.grad
 		g.DO = make([]T, len(j.bf16.grad.DO))

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/cudakern/cpu/simd"
 	"github.com/kvloom/kvloom/plan"
 )
 
@@ -26,8 +27,9 @@ type Job[T attn.Float] struct {
 	args  []plan.Operand
 	err   error
 
-	items, each int  // what tasks cut, and how many of them a task takes
-	narrow      bool // q and kv are of BF16: bf16 is what kernels get, else full
+	items, each int      // what tasks cut, and how many of them a task takes
+	narrow      bool     // q and kv are of BF16: bf16 is what kernels get, else full
+	isa         simd.ISA // of the block at hand; Portable: package kernel
 	full        arrays[T, T]
 	bf16        arrays[attn.BF16, T]
 	state       attn.State[T]

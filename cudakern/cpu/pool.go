@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/cudakern/cpu/kernel"
+	"github.com/kvloom/kvloom/cudakern/cpu/simd"
 )
 
 // Work is something in tasks that may run at once, each on a worker with a Scratch of its own.
@@ -18,7 +19,10 @@ type Work interface {
 }
 
 // Scratch is a worker's memory between tasks. The zero Scratch is ready for use.
-type Scratch struct{ kernels []any }
+type Scratch struct {
+	kernels []any
+	vectors simd.Scratch
+}
 
 // scratchOf is the kernels' scratch for elements of T.
 func scratchOf[T attn.Float](s *Scratch) *kernel.Scratch[T] {

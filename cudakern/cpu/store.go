@@ -25,23 +25,6 @@ type Round struct {
 	State   int32
 }
 
-// Kernels is a way to do the arithmetic. The same ways give the same bits.
-type Kernels uint8
-
-// The kernels: tiles in portable Go, or their slow twins of package attn, for comparison.
-const (
-	Portable Kernels = iota
-	Twin
-)
-
-// String is the name in reports.
-func (k Kernels) String() string {
-	if k == Twin {
-		return "twin"
-	}
-	return "portable"
-}
-
 // Options are the choices of a store that change no result.
 type Options struct {
 	// Arena is where blocks come from; nil is one of the store's own, without limit.
@@ -51,7 +34,8 @@ type Options struct {
 	Copy bool
 	// Poison fills memory with NaN when a slot becomes free for another life, so that whoever reads
 	// too late, or what was never written, is seen in the results.
-	Poison  bool
+	Poison bool
+	// Kernels do the arithmetic; blocks that vectors do not serve go to the portable ones.
 	Kernels Kernels
 }
 

@@ -13,7 +13,8 @@ const latticeText = `
 	HOSTS = actors/live, sim;
 	LINKS = transport/inproc;
 	DEVICES = cudakern/cpu;
-	WORLDS = HOSTS, LINKS, DEVICES, cudakern/cpu/kernel;
+	KERNELS = cudakern/cpu/kernel, cudakern/cpu/simd;
+	WORLDS = HOSTS, LINKS, DEVICES, KERNELS;
 
 	L6 = cmd/kvloom/..., train/..., examples/..., integration/...;
 
@@ -39,11 +40,12 @@ const latticeText = `
 	# Worlds. Hosts run the machines; links and devices answer them.
 	L0, L1, L2, BUILDERS, rank, sched < HOSTS;
 	L0, L1, L2 < LINKS, DEVICES;
-	cudakern/cpu/kernel < cudakern/cpu;
-	mesh, attn, cudakern < cudakern/cpu/kernel;
+	KERNELS < cudakern/cpu;
+	mesh, attn, cudakern < KERNELS;
+	cudakern/cpu/kernel < cudakern/cpu/simd;
 
 	# L5: the live composition root.
-	L0, PURE, actors/live, LINKS, DEVICES, cudakern/cpu/kernel < kvloom;
+	L0, PURE, actors/live, LINKS, DEVICES, KERNELS < kvloom;
 
 	# L6: anything.
 	L0, PURE, WORLDS, kvloom, L6 < L6;
@@ -125,7 +127,7 @@ func bans() []ban {
 		{"LINKS, DEVICES", "BUILDERS, rank, sched",
 			"a link or a device answers messages; it does not know which machine asks or how " +
 				"its program was built"},
-		{"cudakern/cpu/kernel", "ALL",
+		{"KERNELS", "ALL",
 			"a kernel is a function of arrays and a mask; launches, memory and plans are the " +
 				"device's"},
 	}

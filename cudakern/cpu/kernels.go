@@ -1,0 +1,136 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/cudakern/cpu/simd"
+)
+
+// Kernels is a way to do the arithmetic. The same ways give the same bits.
+type Kernels uint8
+
+// The kernels: tiles in portable Go; their slow twins of package attn, for comparison; and vectors
+// (package simd), for sums of float32, logits without a cap and heads of up to 256 elements. What
+// vectors do not serve is done by the portable ones.
+const (
+	Portable Kernels = iota
+	Twin
+	AVX2
+	AVX512
+	numKernels
+)
+
+// String is the name in reports.
+func (k Kernels) String() string {
+	if k < numKernels {
+		return [numKernels]string{"portable", "twin", "avx2", "avx512"}[k]
+	}
+	return fmt.Sprintf("kernels %d", uint8(k))
+}
+
+// isa is the instruction set of vectors.
+func (k Kernels) isa() simd.ISA {
+	switch k {
+	case AVX2:
+		return simd.AVX2
+	case AVX512:
+		return simd.AVX512
+	}
+	return simd.Portable
+}
+
+// Supported is nil where the kernels run on this machine, else why they do not.
+func (k Kernels) Supported() error {
+	if k >= numKernels {
+		return fmt.Errorf("cpu: %v are unknown", k)
+	}
+	if isa := k.isa(); isa != simd.Portable {
+		return simd.Supported(isa)
+	}
+	return nil
+}
+
+// Best is the fastest kernels of this machine for sums of T.
+func Best[T attn.Float]() Kernels {
+	if _, ok := any(T(0)).(float32); ok {
+		for k := numKernels - 1; k > Twin; k-- {
+			if k.Supported() == nil {
+				return k
+			}
+		}
+	}
+	return Portable
+}
+
+// ParseKernels gives the kernels of a name for sums of T: auto (or nothing), portable, avx2 or
+// avx512. The error says what this machine lacks, and what would work.
+func ParseKernels[T attn.Float](name string) (Kernels, error) {
+	best := Best[T]()
+	switch name {
+	case "", "auto":
+		return best, nil
+	case "amx":
+		return 0, fmt.Errorf("kernels amx: this version has none; use %v or auto", best)
+	}
+	for k := Portable; k < numKernels; k++ {
+		if k == Twin || k.String() != name {
+			continue
+		}
+		if err := k.Supported(); err != nil {
+			return 0, fmt.Errorf("kernels %s: %w; use %v or auto", name, err, best)
+		}
+		return k, nil
+	}
+	return 0, fmt.Errorf("kernels %q are unknown: use auto, portable, avx2 or avx512", name)
+}
+
+// vector is the instruction set for the block at hand; Portable where vectors do not serve it.
+func (j *Job[T]) vector() simd.ISA {
+	isa := j.store.opt.Kernels.isa()
+	_, single := any(&j.state).(*attn.State[float32])
+	switch {
+	case isa == simd.Portable || !single:
+		return simd.Portable
+	case j.narrow && simd.Serves(&j.bf16.block), !j.narrow && simd.Serves(&j.full.block):
+		return isa
+	}
+	return simd.Portable
+}
+
+// single is what vectors take of a job whose sums are float32.
+func single[T attn.Float](j *Job[T]) *Job[float32] { return any(j).(*Job[float32]) }
+
+// vectorTasks is how many tasks a pass over the block at hand has.
+func (j *Job[T]) vectorTasks(backward bool) int {
+	f := single(j)
+	switch {
+	case backward && j.narrow:
+		return simd.BackwardTasks(&f.bf16.block)
+	case backward:
+		return simd.BackwardTasks(&f.full.block)
+	case j.narrow:
+		return simd.ForwardTasks(&f.bf16.block)
+	}
+	return simd.ForwardTasks(&f.full.block)
+}
+
+// attendVector does a task of attend.
+func (j *Job[T]) attendVector(task int, scratch *Scratch) {
+	f := single(j)
+	if j.narrow {
+		simd.Forward(j.isa, &f.bf16.block, f.state, task, &scratch.vectors)
+		return
+	}
+	simd.Forward(j.isa, &f.full.block, f.state, task, &scratch.vectors)
+}
+
+// attendBackwardVector does a task of attend-bwd.
+func (j *Job[T]) attendBackwardVector(task int, scratch *Scratch) {
+	f := single(j)
+	if j.narrow {
+		simd.Backward(j.isa, &f.bf16.block, f.bf16.grad, task, &scratch.vectors)
+		return
+	}
+	simd.Backward(j.isa, &f.full.block, f.full.grad, task, &scratch.vectors)
+}

@@ -1,0 +1,83 @@
+package cpu_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/cudakern/cpu"
+	"github.com/kvloom/kvloom/mesh"
+)
+
+// TestEveryKernelOfThisMachine: the vectors that this machine has agree with the oracle, for
+// elements of f32 and BF16, in any cut over the ring and the heads, and give the same bits twice.
+func TestEveryKernelOfThisMachine(t *testing.T) {
+	p := rounded(newProblem(131, 6, 3, 24, 24, attn.Window(131, 131, 50, 9)))
+	want := dense(p)
+	for _, k := range []cpu.Kernels{cpu.Portable, cpu.AVX2, cpu.AVX512} {
+		t.Run(k.String(), func(t *testing.T) {
+			if err := k.Supported(); err != nil {
+				t.Skip(err)
+			}
+			for _, m := range []mesh.Mesh{{Head: 1, Ring: 1}, {Head: 3, Ring: 2}, {Head: 2, Ring: 4}} {
+				for bytes, gate := range map[int]float64{4: attn.BaseF32, 2: gateBF16} {
+					b := newBook(t, p, m, mesh.Zigzag, bytes)
+					first := run[float32](t, b, p, cpu.Options{Kernels: k}, 1)
+					if err := compare(first, want, gate); err != nil {
+						t.Errorf("%dx%d, %d bytes: %v", m.Head, m.Ring, bytes, err)
+					}
+					again := run[float32](t, b, p,
+						cpu.Options{Kernels: k, Copy: true, Poison: true}, 2)
+					if !same(first, again) {
+						t.Errorf("%dx%d, %d bytes: another run has other bits", m.Head, m.Ring,
+							bytes)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestKernelsByName: a name gives kernels that run here, or says why not and what would.
+func TestKernelsByName(t *testing.T) {
+	best, wide := cpu.Best[float32](), cpu.Best[float64]()
+	if best.Supported() != nil || wide != cpu.Portable {
+		t.Errorf("the best kernels are %v for f32, %v for f64", best, wide)
+	}
+	for _, tc := range []struct {
+		name, err string
+		want      cpu.Kernels
+	}{
+		{"", "", best}, {"auto", "", best}, {"portable", "", cpu.Portable},
+		{"amx", "this version has none; use " + best.String(), 0},
+		{"neon", "unknown: use auto, portable, avx2 or avx512", 0},
+		{"twin", "unknown", 0},
+	} {
+		got, err := cpu.ParseKernels[float32](tc.name)
+		switch {
+		case tc.err == "" && (err != nil || got != tc.want):
+			t.Errorf("%q gives %v, %v, want %v", tc.name, got, err, tc.want)
+		case tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)):
+			t.Errorf("%q gives error %v, want %q", tc.name, err, tc.err)
+		}
+	}
+	if _, err := cpu.ParseKernels[float32]("avx512"); (err == nil) != (cpu.AVX512.Supported() == nil) {
+		t.Errorf("avx512: %v, supported: %v", err, cpu.AVX512.Supported())
+	}
+}
+
+// TestCappedLogitsAreNotForVectors: blocks that vectors do not serve go to the portable kernels,
+// with their bits.
+func TestCappedLogitsAreNotForVectors(t *testing.T) {
+	if best := cpu.Best[float32](); best == cpu.Portable {
+		t.Skip("this machine has no vector kernels")
+	}
+	p := newProblem(40, 2, 2, 8, 8, attn.Causal(40, 40))
+	p.SoftCap = 3
+	b := newBook(t, p, mesh.Mesh{Head: 1, Ring: 2}, mesh.Zigzag, 4)
+	portable := run[float32](t, b, p, cpu.Options{}, 1)
+	vectors := run[float32](t, b, p, cpu.Options{Kernels: cpu.Best[float32]()}, 2)
+	if !same(portable, vectors) {
+		t.Error("capped logits have other bits with vectors")
+	}
+}
