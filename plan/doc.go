@@ -26,7 +26,7 @@
 //	  ^                           |                                           |
 //	  +--------- release ---------+------------------ release ----------------+
 //	In: live from the start. Keep: live at the end, never released.
-//	finalize: on one slot the state's life ends and out's begins.
+//	finalize: on one slot the state's life ends and out's, or a part's, begins.
 //
 // A collective (package collect) is a plan too, of one forward pass: Shape.Collective. Rows are
 // then elements of vectors, the heads of Vec its contributors, the ranks of a group:
@@ -34,8 +34,18 @@
 //	vec.in  vec[elements, own contributor] --send, recv--> unpack adds all contributors, in order
 //	        --> sum[elements] --send, recv, unpack--> sum.out                 live-out
 //
-// State, DQ and DKV are linear: only added to, then handed on exactly once. A Builder derives each
-// dependency from the slots that an op touches, so reuse of a slot is a dependency like any other.
+// State, Part, DQ, DKV and DKVWire are linear: only added to, then handed on exactly once. A
+// Builder derives each dependency from the slots that an op touches, so reuse of a slot is a
+// dependency like any other.
+//
+// Queries may travel instead of keys. Forward a rank then finalises the state of a visitor as a
+// part, which goes home and is merged into the state there; backward q, dO, lse and delta visit in
+// one block, and dQ goes home:
+//
+//	q   --send, recv--> attend -> st -finalize-> part --send, recv--> accumulate on st -> out
+//	visit --send, recv--> attend-bwd + dkv at home, + dq --send, recv--> accumulate on dq
+//
+// Which shards see which is asked of the mask once, for all builders of a plan (sees).
 //
 // Both ends of a transfer carry peer, lane and tick. A tick is a place in the order of the whole
 // plan, the same on all ranks; within a lane transfers start and end in rising tick order, and a
@@ -78,6 +88,10 @@
 //	    names the line (TestPlanTextReadsBack, TestParsePlanRefuses, FuzzParsePlan).
 //	P13 Cost gives the simulator's makespan within 2%, and its steps add up (TestCostAgreesWithSim,
 //	    TestCostAddsUp).
+//	P14 What a plan takes the mask to allow, and counts of it, is what the mask allows pair by pair
+//	    (TestSeesWhatTheMaskAllows, TestSweepsOfManySpans, TestTilesAgainstPairsOneByOne).
+//	P15 A plan is built and proven rank by rank: memory holds the header, tables of it and one
+//	    rank's programs, and thousands of documents or ranks take seconds (TestBuildVerifyBudget).
 //
 // # Concurrency
 //

@@ -29,7 +29,8 @@ type goldenCase struct {
 	q, kv  int
 	mask   func(q, k int) attn.Mask
 	opt    plan.Options
-	ranks  []int // whose programs are kept; empty: all
+	axis   plan.RingAxis // nil: the plain ring
+	ranks  []int         // whose programs are kept; empty: all
 }
 
 func goldenCases() []goldenCase {
@@ -69,13 +70,56 @@ func goldenCases() []goldenCase {
 	}
 }
 
+// goldenSchemes are plans of other schemes than the ring: rank 1, the middle one, of 3 or 4.
+func goldenSchemes() []goldenCase {
+	window := func(q, k int) attn.Mask { return attn.Window(q, k, 2, 0) }
+	base := goldenCase{mesh: mesh.Mesh{Head: 1, Ring: 3}, layout: mesh.Contiguous, tokens: 9, q: 1,
+		kv: 1, mask: attn.Causal, ranks: []int{1}}
+	with := func(name, why string, change func(c *goldenCase)) goldenCase {
+		c := base
+		c.name, c.why = name, why
+		change(&c)
+		return c
+	}
+	return []goldenCase{
+		with("1x3_allgather", "KV goes straight to all who see it and is held to the end of the "+
+			"pass; parts of dkv go straight home", func(c *goldenCase) {
+			c.axis = ringbus.AllGather{}
+		}),
+		with("1x3_halo", "under a window of 2 only 2 rows come in, and the gradients of 2 rows go "+
+			"home", func(c *goldenCase) { c.axis, c.mask = ringbus.Halo{}, window }),
+		with("1x3_passq", "queries go round, parts (out, lse) come back and are merged at home; "+
+			"backward (q, do, lse, delta) go round, followed by dq", func(c *goldenCase) {
+			c.axis = ringbus.PassQ{}
+		}),
+		with("1x3_rotate_q", "forward as the ring, backward as pass-Q: dkv stays and is added to",
+			func(c *goldenCase) { c.axis = ringbus.Ring{Rotate: ringbus.RotateQ} }),
+		with("1x3_narrow_dkv", "dkv is packed as bf16 for each hop and added up in f32",
+			func(c *goldenCase) { c.opt.NarrowDKV = true }),
+		with("1x4_local_lanes", "two windows of two, a window's dkv comes back to its beginning, "+
+			"and the halves of a zigzag shard travel apart", func(c *goldenCase) {
+			c.mesh.Ring, c.tokens, c.layout = 4, 16, mesh.Zigzag
+			c.axis = ringbus.Ring{Inner: 2, DKV: ringbus.Local, Lanes: 2}
+		}),
+		with("2x2_head_chunks", "two chunks of heads: the second is exchanged while the first is "+
+			"attended, and the backward pass exchanges all again", func(c *goldenCase) {
+			c.mesh = mesh.Mesh{Head: 2, Ring: 2}
+			c.tokens, c.q, c.kv, c.opt.HeadChunks = 8, 4, 2, 2
+		}),
+	}
+}
+
 func (c *goldenCase) spec() plan.Spec {
+	axis := c.axis
+	if axis == nil {
+		axis = ringbus.Ring{}
+	}
 	return plan.Spec{
 		Shape: plan.Shape{
 			QTokens: c.tokens, KTokens: c.tokens, QHeads: c.q, KHeads: c.kv, Dim: 4, VDim: 2,
 			ElemBytes: 2, AccBytes: 4, Scale: 0.5, Mask: c.mask(c.tokens, c.tokens),
 		},
-		Mesh: c.mesh, Layout: c.layout, Options: c.opt, Ring: ringbus.Ring{},
+		Mesh: c.mesh, Layout: c.layout, Options: c.opt, Ring: axis,
 		Heads: headshuffle.AllToAll{},
 	}
 }
@@ -127,7 +171,7 @@ func goldenHash(t *testing.T, s plan.Spec) plan.Hash {
 // wanted change, read the difference, then run with -rewrite.
 func TestGoldenPlans(t *testing.T) {
 	kept := map[string]bool{}
-	for _, c := range goldenCases() {
+	for _, c := range append(goldenCases(), goldenSchemes()...) {
 		kept[c.name+".txt"] = true
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join("testdata", "plans", c.name+".txt")
@@ -157,6 +201,45 @@ func TestGoldenPlans(t *testing.T) {
 	for _, f := range files {
 		if !kept[f.Name()] {
 			t.Errorf("testdata/plans/%s belongs to no case: delete it", f.Name())
+		}
+	}
+}
+
+// TestSchemesDiffer: of one problem, with a window, each scheme makes other programs than the ring
+// and than every other scheme, in either pass unless it is said to be like it there.
+func TestSchemesDiffer(t *testing.T) {
+	texts := map[plan.Pass]map[string]string{plan.Forward: {}, plan.Backward: {}}
+	alike := map[string]string{ // by name: what is as in the ring, or as in pass-Q
+		"1x3_rotate_q forward": "ring", "1x3_narrow_dkv forward": "ring",
+		"1x3_rotate_q backward": "1x3_passq",
+	}
+	cases := goldenSchemes()
+	ringCase := cases[0]
+	ringCase.name, ringCase.axis = "ring", nil
+	for _, c := range append([]goldenCase{ringCase}, cases...) {
+		c.mesh, c.tokens, c.layout, c.mask = ringCase.mesh, 9, mesh.Contiguous, cases[1].mask
+		if c.opt.HeadChunks > 1 || c.name == "1x4_local_lanes" {
+			continue // of another mesh
+		}
+		p, err := plan.New(c.spec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pass := range p.Passes() {
+			prog, err := p.Program(pass, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := string(prog.AppendText(nil, p.Header()))
+			as := alike[fmt.Sprintf("%s %v", c.name, pass)]
+			for other, its := range texts[pass] {
+				if same := text == its; same != (other == as) {
+					t.Errorf("%v of %s and %s: the same %v", pass, c.name, other, same)
+				}
+			}
+			if as == "" {
+				texts[pass][c.name] = text
+			}
 		}
 	}
 }
@@ -194,7 +277,7 @@ func TestProgramsAreBuiltOnDemand(t *testing.T) {
 
 // TestDependenciesPointBack: the list of ops is an order in which they could run.
 func TestDependenciesPointBack(t *testing.T) {
-	for _, c := range goldenCases() {
+	for _, c := range append(goldenCases(), goldenSchemes()...) {
 		p, err := plan.New(c.spec())
 		if err != nil {
 			t.Fatal(err)

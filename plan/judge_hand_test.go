@@ -344,9 +344,6 @@ func shuffleBackward() string {
 	`
 }
 
-// byHands are the valid plans written by hand.
-func byHands() []*fixed { return []*fixed{alone(), ring(), shuffle(), visits(), narrow()} }
-
 // TestJudgeClean: plans written by hand run clean in many orders, also with any one op held back,
 // and the order of additions is the same in all.
 func TestJudgeClean(t *testing.T) {
@@ -486,7 +483,7 @@ func breakages() []breakage {
 
 // TestJudgeFaults: the judge sees each kind of fault and says the right thing of it.
 func TestJudgeFaults(t *testing.T) {
-	for _, x := range breakages() {
+	for _, x := range append(breakages(), visitBreakages()...) {
 		e := newEdit(x.src, 1)
 		x.change(e)
 		src := e.build()

@@ -305,6 +305,8 @@ func FuzzParsePlan(f *testing.F) {
 		}
 		f.Add(mustText(f, p))
 	}
+	f.Add(mustText(f, visits()))
+	f.Add(mustText(f, narrow()))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := plan.ParsePlan(data)
 		if err != nil {

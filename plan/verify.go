@@ -98,7 +98,8 @@ func (s *Sums) Add(o Sums) {
 // start and end ops:
 //
 //   - every allowed (query, key) pair of every query head is computed exactly once in each pass,
-//     and every row of every head is finalised exactly once;
+//     and every row of every head becomes out exactly once, other states become parts, which are
+//     merged; with a sink each row's delta, and so its share of the sink's gradient, is made once;
 //   - every query and key token is at home on exactly one rank;
 //   - each send has exactly one receive with the same lane, tick, tensor, token set and heads;
 //   - no rank waits for ever: dependencies have no cycle, and each transfer has a higher tick than
@@ -336,9 +337,17 @@ func (v *verifier) unnamed(pass Pass, f sumRule) Violation {
 		return unplaced(badCoverage, pass, "some allowed pair is not computed exactly once")
 	case rowsOnce:
 		return unplaced(badCoverage, pass, "some row is not %s exactly once",
-			[]string{"finalised", "given its delta"}[pass])
+			doneToRows(pass))
 	}
 	return unplaced(badOwnership, pass, "the sums are not those of all %d ranks", v.hdr.Ranks)
+}
+
+// doneToRows is what a pass does once to each row of a head.
+func doneToRows(pass Pass) string {
+	if pass == Backward {
+		return "given its delta"
+	}
+	return "finalised"
 }
 
 // unplaced is a violation of no rank.

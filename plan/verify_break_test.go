@@ -242,3 +242,41 @@ func TestVerifyNamesWhatIsWrongInAnExchange(t *testing.T) {
 			[]string{"slot 3 (head.q) holds q[c h1:2] at the end, q[a h1:2] is expected"}},
 	})
 }
+
+func TestVerifyNamesWhatIsWrongInVisits(t *testing.T) {
+	checkBreakages(t, visitsByHand, []breakage{
+		{"part begun by zero", at(fw, 0, 4, func(e *edit) { e.args[0].Tensor = Part }), "slot", 0,
+			4, []string{"zero starts no part"}},
+		{"part added to a gradient", at(fw, 1, 4, func(e *edit) { e.args[1].Tensor = DQ }), "slot",
+			1, 4, []string{"accumulate adds dq to dq, dkv or dkvw to dkv, or part to st"}},
+		{"state becomes a gradient", at(fw, 0, 7, func(e *edit) { e.args[1].Tensor = DQ }), "slot",
+			0, 7, []string{"finalize turns st into o or part"}},
+		{"part read", at(fw, 0, 8, access(0, Read)), "slot", 0, 8, []string{"send reads a block"}},
+		{"row finalised twice", at(fw, 0, 7, func(e *edit) { e.args[1].Tensor = Out }), "slot", 0,
+			8, []string{"part[b h0:2] does not lie in o[b h0:2]"}},
+		{"visit with queries of its own", at(bw, 0, 7, func(e *edit) {
+			e.args[0].Tensor = Q
+		}), "slot", 0, 7, []string{"attend-bwd of 4 operands reads a visit and kv"}},
+		{"five operands", at(bw, 0, 7, func(e *edit) { e.args = append(e.args, e.args[0]) }),
+			"slot", 0, 7, []string{"it names slot 7 twice"}},
+		{"three operands", at(bw, 0, 7, func(e *edit) { e.args = e.args[:3] }), "slot", 0, 7,
+			[]string{"it has 3 operands: attend-bwd has 7, or 4 with a visit"}},
+		{"part of the gradient lost", at(bw, 0, 7, access(3, Write)), "slot", 0, 7,
+			[]string{"it writes slot 5, where dkv[a h0:1] lives"}},
+		{"sums in any order", at(bw, 0, 7, deps(2, 5, 6)), "order", 0, 7,
+			[]string{"does not wait for an op that adds to it", "op 3 attend-bwd"}},
+		{"delta of half the heads", at(bw, 1, 0, func(e *edit) {
+			for i := range e.args {
+				e.args[i].Heads.Hi = 1
+			}
+		}), "slot", 1, 1, []string{"dl[b h0:2] does not lie in dl[b h0:1]"}},
+	})
+	checkBreakages(t, narrowByHand, []breakage{
+		{"rounded for no reason", at(bw, 1, 7, func(e *edit) { e.args[0].Tensor = DQ }), "slot", 1,
+			7, []string{"source 0 is not of dkvw"}},
+		{"rounded sum of other rows", at(bw, 1, 7, set(1, 3)), "slot", 1, 7,
+			[]string{"its result is not of the source's rows and heads"}},
+		{"wide sum comes narrow", at(bw, 0, 5, func(e *edit) { e.args[0].Tensor = DKV }), "slot",
+			0, 5, []string{"slot 7 has 16 bytes, dkv[a h0:1] needs 32"}},
+	})
+}

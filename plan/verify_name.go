@@ -138,7 +138,7 @@ func (v *verifier) nameRow(src Source, pass Pass) ([]Violation, error) {
 		return nil, err
 	}
 	text := fmt.Sprintf("query %d%s, head %d is ", token, v.homeText(token, v.hdr.HomeQ), head)
-	bad := unplaced(badCoverage, pass, "%s", text+times([]string{"finalised", "given its delta"}[pass], by))
+	bad := unplaced(badCoverage, pass, "%s", text+times(doneToRows(pass), by))
 	bad.place(by)
 	return []Violation{bad}, nil
 }

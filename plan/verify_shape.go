@@ -196,10 +196,7 @@ func (v *verifier) form(k Kind, args []Operand) (kind, why string) {
 	}
 	switch k {
 	case Pack:
-		if is(args, 0, DKV, HandOn) && is(args, 1, DKVWire, Write) && v.same(args) {
-			return "", "" // the same sums, rounded for the way
-		}
-		return badSlot, v.moves(args[:1], &args[1], v.same(args))
+		why = v.pack(args)
 	case Unpack:
 		return v.unpack(args)
 	case Zero:
@@ -229,8 +226,8 @@ func (v *verifier) form(k Kind, args []Operand) (kind, why string) {
 		if !is(args, 0, Q, Read) || !is(args, 1, DO, Read) || !is(args, 2, Out, Read) ||
 			!is(args, 3, Delta, Read) || !is(args, 4, Visit, Write) || !v.same(args) ||
 			v.prog.Pass != Backward {
-			why = "visit reads q, do, o and dl and writes a visit of the same rows, in a backward " +
-				"pass"
+			why = "visit reads q, do, o and dl and writes a visit of the same rows, in a " +
+				"backward pass"
 		}
 	case Accumulate:
 		why = v.accumulate(args)
@@ -309,6 +306,17 @@ func (v *verifier) moves(srcs []Operand, dst *Operand, fit bool) string {
 	case dst.Access != Write || dst.Tensor == State:
 		return "its result is written, and is no st"
 	case !fit:
+		return "its result is not of the source's rows and heads"
+	}
+	return ""
+}
+
+// pack copies a region, or rounds the sums of dkv for the way.
+func (v *verifier) pack(args []Operand) string {
+	if !is(args, 0, DKV, HandOn) || !is(args, 1, DKVWire, Write) {
+		return v.moves(args[:1], &args[1], v.same(args))
+	}
+	if !v.same(args) {
 		return "its result is not of the source's rows and heads"
 	}
 	return ""
