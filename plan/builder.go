@@ -23,6 +23,7 @@ type Builder struct {
 	Mesh   mesh.Mesh
 	At     mesh.Coord
 	Opt    Options
+	Survey any // of a Surveyor
 
 	prog   *Program
 	uses   []slotUse

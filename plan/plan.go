@@ -111,6 +111,13 @@ type Trimmer interface {
 	Trims() bool
 }
 
+// Surveyor is a RingAxis that wants to look over the whole plan once, before any program is
+// written: what it finds is in Builder.Survey of every rank. It must not be changed any more.
+type Surveyor interface {
+	RingAxis
+	Survey(b *Builder) any
+}
+
 // HeadAxis writes the exchanges between token-sharded and head-sharded blocks.
 type HeadAxis interface {
 	// Gather turns home blocks (this rank's tokens, all heads) into head-sharded ones (the ring
@@ -147,6 +154,7 @@ type Plan struct {
 	header Header
 	groups []group // by ring shard
 	sees   *sees
+	survey any // what a Surveyor found
 }
 
 type group struct {
@@ -187,6 +195,9 @@ func New(spec Spec) (*Plan, error) {
 	p := &Plan{spec: spec}
 	p.fillSets()
 	p.sees = newSees(&p.header, p.groups)
+	if axis, ok := spec.Ring.(Surveyor); ok {
+		p.survey = axis.Survey(p.builder(Forward, 0))
+	}
 	return p, nil
 }
 
@@ -282,14 +293,20 @@ func (p *Plan) Program(pass Pass, rank int) (*Program, error) {
 	if rank < 0 || rank >= p.header.Ranks {
 		return nil, fmt.Errorf("plan: rank %d is not in a mesh of %d ranks", rank, p.header.Ranks)
 	}
-	b := NewBuilder(&p.header, p.spec.Mesh, p.spec.Options, pass, rank)
-	b.groups, b.sees = p.groups, p.sees
+	b := p.builder(pass, rank)
 	if pass == Forward {
 		p.forward(b)
 	} else {
 		p.backward(b)
 	}
 	return b.Program(), nil
+}
+
+// builder starts a program of the plan.
+func (p *Plan) builder(pass Pass, rank int) *Builder {
+	b := NewBuilder(&p.header, p.spec.Mesh, p.spec.Options, pass, rank)
+	b.groups, b.sees, b.Survey = p.groups, p.sees, p.survey
+	return b
 }
 
 // forward: home q, kv -> exchange -> ring -> exchange -> home out.

@@ -137,17 +137,13 @@ func (g *gradient) attend(blk, at plan.Block, t, lane int) plan.Block {
 
 // endsAt is the step at which the journey of a lane of block j's sum ends: after it the sum goes
 // home. It is the last step of the ring, or, where the mask leaves gaps, the last at which the
-// block meets something; -1 if there is none.
+// block meets something; -1 if there is none. Sums of windows all go the whole way, but for those
+// of a block that meets something at home only.
 func (g *gradient) endsAt(j, lane int) int {
-	if g.all || g.local() {
+	if g.all || g.local() && g.met(j, lane, 1, g.n) {
 		return g.n - 1
 	}
-	for t := g.n - 1; t >= 0; t-- {
-		if g.meets(g.holder(j, t), j, lane) {
-			return t
-		}
-	}
-	return -1
+	return g.lastMeeting(j, lane)
 }
 
 // join receives the accumulator of a block, if one comes, and adds the own part to it; it gives
@@ -211,6 +207,9 @@ func (g *gradient) travel(own, at plan.Block, t, lane int) {
 func (g *gradient) travelLocal(own, at plan.Block, t, lane int) {
 	p, j, s := g.place(g.c), t/g.w, t%g.w
 	block := g.block(g.c, t)
+	if g.endsAt(block, lane) == 0 {
+		return // the sum is home already
+	}
 	comes := s > 0 && g.met(block, lane, j*g.w, t)
 	sum := g.join(own, at, plan.PoolTravel, comes, g.peer(p.o, p.i-1), lane, g.stepTick(t)+2)
 	if g.w == 1 {
@@ -227,7 +226,7 @@ func (g *gradient) local() bool { return g.ring.DKV == Local && g.outs > 1 }
 func (g *gradient) returned(j, lane int) plan.Block {
 	block := g.block(g.c, j*g.w)
 	at := g.frame(g.sum, block, lane)
-	if at.Empty || !g.met(block, lane, j*g.w, (j+1)*g.w) {
+	if at.Empty || !g.met(block, lane, j*g.w, (j+1)*g.w) || g.endsAt(block, lane) == 0 {
 		return plan.Block{Empty: true}
 	}
 	p := g.place(g.c)
@@ -240,7 +239,7 @@ func (g *gradient) returned(j, lane int) plan.Block {
 func (g *gradient) crossWindow(sum plan.Block, j, lane int) {
 	p, block := g.place(g.c), g.block(g.c, j*g.w)
 	at := g.frame(g.sum, block, lane)
-	if at.Empty {
+	if at.Empty || g.endsAt(block, lane) == 0 {
 		return
 	}
 	comes := j > 0 && g.met(block, lane, 0, j*g.w)

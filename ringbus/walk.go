@@ -120,24 +120,32 @@ type loop struct {
 	w, outs int // inner window, windows
 	lanes   int
 	all     bool // blocks go all the way round, needed or not: full and causal masks
+	survey  *survey
 }
 
 func newLoop(b *plan.Builder, r Ring, moves plan.Tensor) *loop {
-	l := &loop{Builder: b, ring: r, moves: moves, n: b.Mesh.Ring, c: b.At.C, w: r.Inner, lanes: 1}
+	l := &loop{Builder: b, ring: r, moves: moves, n: b.Mesh.Ring, c: b.At.C}
 	l.lane, l.stays = plan.LaneKV, plan.Q
 	if moves != plan.KV {
 		l.lane, l.stays = plan.LaneQ, plan.KV
 	}
+	l.cutWindows()
+	l.all = untrimmed(b.Header)
+	l.survey = b.Survey.(*survey)
+	l.tick = b.Tick(ticksPerStep * (l.n + 2))
+	return l
+}
+
+// cutWindows is how the ring is cut.
+func (l *loop) cutWindows() {
+	l.w, l.lanes = l.ring.Inner, 1
 	if l.w == 0 {
 		l.w = l.n
 	}
 	l.outs = l.n / l.w
 	if l.n > 1 {
-		l.lanes = r.LaneCount()
+		l.lanes = l.ring.LaneCount()
 	}
-	l.all = untrimmed(b.Header)
-	l.tick = b.Tick(ticksPerStep * (l.n + 2))
-	return l
 }
 
 // untrimmed reports whether the mask is full or causal over the whole sequence: then every block
@@ -209,17 +217,6 @@ func (l *loop) meets(c, j, lane int) bool {
 		return l.Allowed(l.ShardSet(plan.Q, c), l.set(j, lane))
 	}
 	return l.Allowed(l.set(j, lane), l.ShardSet(plan.KV, c))
-}
-
-// met reports whether a lane of block j meets something at one of the steps from <= t < to of its
-// journey.
-func (l *loop) met(j, lane, from, to int) bool {
-	for t := from; t < to; t++ {
-		if l.meets(l.holder(j, t), j, lane) {
-			return true
-		}
-	}
-	return false
 }
 
 // comes reports whether a lane of block j travels to where it is at step t: somebody from there on
