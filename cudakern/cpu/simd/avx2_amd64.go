@@ -36,7 +36,9 @@ func softmaxAVX2(s *float32, words *uint64, n int, m *float32, l *float32, alpha
 // allow all. n is at least 1.
 //
 //go:noescape
-func slopesAVX2(s *float32, dp *float32, words *uint64, n int, lse *float32, delta *float32, scale float32)
+func slopesAVX2(
+	s *float32, dp *float32, words *uint64, n int, lse *float32, delta *float32, scale float32,
+)
 
 // packAVX2 sets panel dst [width, lanes] to the columns of rows items[i] of src, each
 // rowBytes long. dst goes on to a multiple of a vector in its rows.
@@ -55,10 +57,16 @@ func packScaledAVX2(dst *float32, src *float32, items *int, rowBytes int, width 
 //go:noescape
 func unpackAVX2(dst *float32, src *float32, items *int, rowBytes int, width int)
 
-// widenAVX2 sets n floats dst to the bf16 numbers src.
+// widenAVX2 sets rows rows of n floats dst, to bytes apart, to the bf16 numbers of src, whose
+// rows are from bytes apart. rows is at least 1.
 //
 //go:noescape
-func widenAVX2(dst *float32, src *uint16, n int)
+func widenAVX2(dst *float32, src *uint16, to int, from int, rows int, n int)
+
+// narrowAVX2 sets n bf16 numbers dst to src, rounded to the nearest. n is a multiple of a vector.
+//
+//go:noescape
+func narrowAVX2(dst *uint16, src *float32, n int)
 
 // finiteAVX2 reports whether all of rows rows of width floats, stride bytes apart, are finite.
 // rows is at least 1.

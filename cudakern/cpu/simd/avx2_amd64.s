@@ -100,47 +100,71 @@ DATA constsAVX2<>+368(SB)/4, $0x4b40007f
 DATA constsAVX2<>+372(SB)/4, $0x4b40007f
 DATA constsAVX2<>+376(SB)/4, $0x4b40007f
 DATA constsAVX2<>+380(SB)/4, $0x4b40007f
-DATA constsAVX2<>+384(SB)/4, $0x00000001
-DATA constsAVX2<>+388(SB)/4, $0x00000002
-DATA constsAVX2<>+392(SB)/4, $0x00000004
-DATA constsAVX2<>+396(SB)/4, $0x00000008
-DATA constsAVX2<>+400(SB)/4, $0x00000010
-DATA constsAVX2<>+404(SB)/4, $0x00000020
-DATA constsAVX2<>+408(SB)/4, $0x00000040
-DATA constsAVX2<>+412(SB)/4, $0x00000080
-DATA constsAVX2<>+416(SB)/4, $0x00000100
-DATA constsAVX2<>+420(SB)/4, $0x00000200
-DATA constsAVX2<>+424(SB)/4, $0x00000400
-DATA constsAVX2<>+428(SB)/4, $0x00000800
-DATA constsAVX2<>+432(SB)/4, $0x00001000
-DATA constsAVX2<>+436(SB)/4, $0x00002000
-DATA constsAVX2<>+440(SB)/4, $0x00004000
-DATA constsAVX2<>+444(SB)/4, $0x00008000
-DATA constsAVX2<>+448(SB)/4, $0x00010000
-DATA constsAVX2<>+452(SB)/4, $0x00020000
-DATA constsAVX2<>+456(SB)/4, $0x00040000
-DATA constsAVX2<>+460(SB)/4, $0x00080000
-DATA constsAVX2<>+464(SB)/4, $0x00100000
-DATA constsAVX2<>+468(SB)/4, $0x00200000
-DATA constsAVX2<>+472(SB)/4, $0x00400000
-DATA constsAVX2<>+476(SB)/4, $0x00800000
-DATA constsAVX2<>+480(SB)/4, $0xffffffff
-DATA constsAVX2<>+484(SB)/4, $0xffffffff
-DATA constsAVX2<>+488(SB)/4, $0xffffffff
-DATA constsAVX2<>+492(SB)/4, $0xffffffff
-DATA constsAVX2<>+496(SB)/4, $0xffffffff
-DATA constsAVX2<>+500(SB)/4, $0xffffffff
-DATA constsAVX2<>+504(SB)/4, $0xffffffff
-DATA constsAVX2<>+508(SB)/4, $0xffffffff
-DATA constsAVX2<>+512(SB)/4, $0x00000000
-DATA constsAVX2<>+516(SB)/4, $0x00000000
-DATA constsAVX2<>+520(SB)/4, $0x00000000
-DATA constsAVX2<>+524(SB)/4, $0x00000000
-DATA constsAVX2<>+528(SB)/4, $0x00000000
-DATA constsAVX2<>+532(SB)/4, $0x00000000
-DATA constsAVX2<>+536(SB)/4, $0x00000000
-DATA constsAVX2<>+540(SB)/4, $0x00000000
-GLOBL constsAVX2<>(SB), RODATA|NOPTR, $544
+DATA constsAVX2<>+384(SB)/4, $0x00007fff
+DATA constsAVX2<>+388(SB)/4, $0x00007fff
+DATA constsAVX2<>+392(SB)/4, $0x00007fff
+DATA constsAVX2<>+396(SB)/4, $0x00007fff
+DATA constsAVX2<>+400(SB)/4, $0x00007fff
+DATA constsAVX2<>+404(SB)/4, $0x00007fff
+DATA constsAVX2<>+408(SB)/4, $0x00007fff
+DATA constsAVX2<>+412(SB)/4, $0x00007fff
+DATA constsAVX2<>+416(SB)/4, $0x00000001
+DATA constsAVX2<>+420(SB)/4, $0x00000001
+DATA constsAVX2<>+424(SB)/4, $0x00000001
+DATA constsAVX2<>+428(SB)/4, $0x00000001
+DATA constsAVX2<>+432(SB)/4, $0x00000001
+DATA constsAVX2<>+436(SB)/4, $0x00000001
+DATA constsAVX2<>+440(SB)/4, $0x00000001
+DATA constsAVX2<>+444(SB)/4, $0x00000001
+DATA constsAVX2<>+448(SB)/4, $0x00000040
+DATA constsAVX2<>+452(SB)/4, $0x00000040
+DATA constsAVX2<>+456(SB)/4, $0x00000040
+DATA constsAVX2<>+460(SB)/4, $0x00000040
+DATA constsAVX2<>+464(SB)/4, $0x00000040
+DATA constsAVX2<>+468(SB)/4, $0x00000040
+DATA constsAVX2<>+472(SB)/4, $0x00000040
+DATA constsAVX2<>+476(SB)/4, $0x00000040
+DATA constsAVX2<>+480(SB)/4, $0x00000001
+DATA constsAVX2<>+484(SB)/4, $0x00000002
+DATA constsAVX2<>+488(SB)/4, $0x00000004
+DATA constsAVX2<>+492(SB)/4, $0x00000008
+DATA constsAVX2<>+496(SB)/4, $0x00000010
+DATA constsAVX2<>+500(SB)/4, $0x00000020
+DATA constsAVX2<>+504(SB)/4, $0x00000040
+DATA constsAVX2<>+508(SB)/4, $0x00000080
+DATA constsAVX2<>+512(SB)/4, $0x00000100
+DATA constsAVX2<>+516(SB)/4, $0x00000200
+DATA constsAVX2<>+520(SB)/4, $0x00000400
+DATA constsAVX2<>+524(SB)/4, $0x00000800
+DATA constsAVX2<>+528(SB)/4, $0x00001000
+DATA constsAVX2<>+532(SB)/4, $0x00002000
+DATA constsAVX2<>+536(SB)/4, $0x00004000
+DATA constsAVX2<>+540(SB)/4, $0x00008000
+DATA constsAVX2<>+544(SB)/4, $0x00010000
+DATA constsAVX2<>+548(SB)/4, $0x00020000
+DATA constsAVX2<>+552(SB)/4, $0x00040000
+DATA constsAVX2<>+556(SB)/4, $0x00080000
+DATA constsAVX2<>+560(SB)/4, $0x00100000
+DATA constsAVX2<>+564(SB)/4, $0x00200000
+DATA constsAVX2<>+568(SB)/4, $0x00400000
+DATA constsAVX2<>+572(SB)/4, $0x00800000
+DATA constsAVX2<>+576(SB)/4, $0xffffffff
+DATA constsAVX2<>+580(SB)/4, $0xffffffff
+DATA constsAVX2<>+584(SB)/4, $0xffffffff
+DATA constsAVX2<>+588(SB)/4, $0xffffffff
+DATA constsAVX2<>+592(SB)/4, $0xffffffff
+DATA constsAVX2<>+596(SB)/4, $0xffffffff
+DATA constsAVX2<>+600(SB)/4, $0xffffffff
+DATA constsAVX2<>+604(SB)/4, $0xffffffff
+DATA constsAVX2<>+608(SB)/4, $0x00000000
+DATA constsAVX2<>+612(SB)/4, $0x00000000
+DATA constsAVX2<>+616(SB)/4, $0x00000000
+DATA constsAVX2<>+620(SB)/4, $0x00000000
+DATA constsAVX2<>+624(SB)/4, $0x00000000
+DATA constsAVX2<>+628(SB)/4, $0x00000000
+DATA constsAVX2<>+632(SB)/4, $0x00000000
+DATA constsAVX2<>+636(SB)/4, $0x00000000
+GLOBL constsAVX2<>(SB), RODATA|NOPTR, $640
 
 // func scoresAVX2(dst *float32, qt *float32, k *float32, stride int, n int, d int)
 // Requires: AVX, CMOV, FMA3, MMX+
@@ -161,7 +185,7 @@ block1:
 	MOVQ DI, R12
 
 chunk3:
-	MOVQ    $+64, R10
+	MOVQ    $+32, R10
 	CMPQ    R12, R10
 	CMOVQLT R12, R10
 	VXORPS  Y0, Y0, Y0
@@ -553,7 +577,7 @@ first4:
 	VMOVUPS Y9, 288(AX)
 	VMOVUPS Y10, 320(AX)
 	VMOVUPS Y11, 352(AX)
-	SUBQ    $+64, R12
+	SUBQ    $+32, R12
 	JG      chunk3
 
 	// Next block, or the last rows, some of them for a second time.
@@ -1272,12 +1296,12 @@ loop27:
 	VMOVUPS      32(R8), Y5
 	VMOVUPS      64(R8), Y6
 	VPBROADCASTD (CX), Y7
-	VPAND        constsAVX2<>+384(SB), Y7, Y8
-	VPCMPEQD     constsAVX2<>+384(SB), Y8, Y8
-	VPAND        constsAVX2<>+416(SB), Y7, Y9
-	VPCMPEQD     constsAVX2<>+416(SB), Y9, Y9
-	VPAND        constsAVX2<>+448(SB), Y7, Y7
-	VPCMPEQD     constsAVX2<>+448(SB), Y7, Y7
+	VPAND        constsAVX2<>+480(SB), Y7, Y8
+	VPCMPEQD     constsAVX2<>+480(SB), Y8, Y8
+	VPAND        constsAVX2<>+512(SB), Y7, Y9
+	VPCMPEQD     constsAVX2<>+512(SB), Y9, Y9
+	VPAND        constsAVX2<>+544(SB), Y7, Y7
+	VPCMPEQD     constsAVX2<>+544(SB), Y7, Y7
 	VBLENDVPS    Y8, Y4, Y3, Y4
 	VMAXPS       Y0, Y4, Y0
 	VBLENDVPS    Y9, Y5, Y3, Y5
@@ -1619,12 +1643,12 @@ TEXT ·slopesAVX2(SB), NOSPLIT, $0-52
 
 loop38:
 	VPBROADCASTD (DX), Y2
-	VPAND        constsAVX2<>+384(SB), Y2, Y3
-	VPCMPEQD     constsAVX2<>+384(SB), Y3, Y3
-	VPAND        constsAVX2<>+416(SB), Y2, Y4
-	VPCMPEQD     constsAVX2<>+416(SB), Y4, Y4
-	VPAND        constsAVX2<>+448(SB), Y2, Y2
-	VPCMPEQD     constsAVX2<>+448(SB), Y2, Y2
+	VPAND        constsAVX2<>+480(SB), Y2, Y3
+	VPCMPEQD     constsAVX2<>+480(SB), Y3, Y3
+	VPAND        constsAVX2<>+512(SB), Y2, Y4
+	VPCMPEQD     constsAVX2<>+512(SB), Y4, Y4
+	VPAND        constsAVX2<>+544(SB), Y2, Y2
+	VPCMPEQD     constsAVX2<>+544(SB), Y2, Y2
 	VMOVUPS      (AX), Y5
 	VSUBPS       (SI), Y5, Y5
 	VMULPS       constsAVX2<>+224(SB), Y5, Y5
@@ -1876,7 +1900,7 @@ whole41:
 part42:
 	TESTQ      R10, R10
 	JZ         done43
-	LEAQ       constsAVX2<>+480(SB), R11
+	LEAQ       constsAVX2<>+576(SB), R11
 	SHLQ       $0x02, R10
 	SUBQ       R10, R11
 	VMOVUPS    32(R11), Y0
@@ -2094,7 +2118,7 @@ whole45:
 part46:
 	TESTQ        R10, R10
 	JZ           done47
-	LEAQ         constsAVX2<>+480(SB), R11
+	LEAQ         constsAVX2<>+576(SB), R11
 	SHLQ         $0x02, R10
 	SUBQ         R10, R11
 	VMOVUPS      32(R11), Y1
@@ -2311,7 +2335,7 @@ whole49:
 part50:
 	TESTQ      R10, R10
 	JZ         done51
-	LEAQ       constsAVX2<>+480(SB), R11
+	LEAQ       constsAVX2<>+576(SB), R11
 	SHLQ       $0x02, R10
 	SUBQ       R10, R11
 	VMOVUPS    32(R11), Y0
@@ -2381,38 +2405,84 @@ done51:
 	VZEROUPPER
 	RET
 
-// func widenAVX2(dst *float32, src *uint16, n int)
+// func widenAVX2(dst *float32, src *uint16, to int, from int, rows int, n int)
 // Requires: AVX, AVX2
-TEXT ·widenAVX2(SB), NOSPLIT, $0-24
+TEXT ·widenAVX2(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), CX
-	MOVQ n+16(FP), DX
-	SUBQ $+8, DX
-	JL   rest53
+	MOVQ rows+32(FP), DX
+	MOVQ to+16(FP), BX
+	MOVQ from+24(FP), SI
+	MOVQ n+40(FP), DI
 
-many52:
-	VPMOVZXWD (CX), Y0
+loop52:
+	MOVQ AX, R8
+	MOVQ CX, R9
+	MOVQ DI, R10
+	SUBQ $+8, R10
+	JL   rest54
+
+many53:
+	VPMOVZXWD (R9), Y0
 	VPSLLD    $0x10, Y0, Y0
-	VMOVUPS   Y0, (AX)
-	ADDQ      $+16, CX
-	ADDQ      $+32, AX
-	SUBQ      $+8, DX
-	JGE       many52
+	VMOVUPS   Y0, (R8)
+	ADDQ      $+16, R9
+	ADDQ      $+32, R8
+	SUBQ      $+8, R10
+	JGE       many53
 
-rest53:
-	ADDQ $+8, DX
-	JZ   done55
+rest54:
+	ADDQ $+8, R10
+	JZ   done56
 
-one54:
-	MOVWLZX (CX), BX
-	SHLL    $0x10, BX
-	MOVL    BX, (AX)
-	ADDQ    $+2, CX
-	ADDQ    $+4, AX
-	DECQ    DX
-	JNZ     one54
+one55:
+	MOVWLZX (R9), R11
+	SHLL    $0x10, R11
+	MOVL    R11, (R8)
+	ADDQ    $+2, R9
+	ADDQ    $+4, R8
+	DECQ    R10
+	JNZ     one55
 
-done55:
+done56:
+	ADDQ BX, AX
+	ADDQ SI, CX
+	DECQ DX
+	JNZ  loop52
+	VZEROUPPER
+	RET
+
+// func narrowAVX2(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·narrowAVX2(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS constsAVX2<>+384(SB), Y0
+	VMOVUPS constsAVX2<>+416(SB), Y1
+	VMOVUPS constsAVX2<>+448(SB), Y2
+	SHRQ    $0x03, DX
+	JZ      done57
+
+loop58:
+	VMOVUPS   (CX), Y3
+	VPSRLD    $0x10, Y3, Y4
+	VPOR      Y2, Y4, Y5
+	VPAND     Y1, Y4, Y4
+	VPADDD    Y0, Y4, Y4
+	VPADDD    Y3, Y4, Y4
+	VPSRLD    $0x10, Y4, Y4
+	VCMPPS    $0x03, Y3, Y3, Y3
+	VBLENDVPS Y3, Y5, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ    $0x08, Y4, Y4
+	VMOVDQU   X4, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+16, AX
+	DECQ      DX
+	JNZ       loop58
+
+done57:
 	VZEROUPPER
 	RET
 
@@ -2425,24 +2495,24 @@ TEXT ·finiteAVX2(SB), NOSPLIT, $0-33
 	MOVQ   width+24(FP), BX
 	VXORPS Y0, Y0, Y0
 
-loop56:
+loop59:
 	MOVQ BX, SI
 	XORQ DI, DI
 
-whole57:
+whole60:
 	CMPQ    SI, $+8
-	JLT     part58
+	JLT     part61
 	VMOVUPS (AX)(DI*1), Y1
 	VSUBPS  Y1, Y1, Y1
 	VADDPS  Y1, Y0, Y0
 	ADDQ    $+32, DI
 	SUBQ    $+8, SI
-	JMP     whole57
+	JMP     whole60
 
-part58:
+part61:
 	TESTQ      SI, SI
-	JZ         done59
-	LEAQ       constsAVX2<>+480(SB), R8
+	JZ         done62
+	LEAQ       constsAVX2<>+576(SB), R8
 	SHLQ       $0x02, SI
 	SUBQ       SI, R8
 	VMOVUPS    32(R8), Y1
@@ -2450,10 +2520,10 @@ part58:
 	VSUBPS     Y1, Y1, Y1
 	VADDPS     Y1, Y0, Y0
 
-done59:
+done62:
 	ADDQ      CX, AX
 	DECQ      DX
-	JNZ       loop56
+	JNZ       loop59
 	VXORPS    Y1, Y1, Y1
 	VCMPPS    $0x04, Y1, Y0, Y0
 	VMOVMSKPS Y0, AX
@@ -2472,15 +2542,15 @@ TEXT ·deltaAVX2(SB), NOSPLIT, $0-40
 	MOVQ n+24(FP), BX
 	MOVQ width+32(FP), SI
 
-loop60:
+loop63:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   SI, DI
 	XORQ   R8, R8
 
-whole61:
+whole64:
 	CMPQ         DI, $+8
-	JLT          part62
+	JLT          part65
 	VMOVUPS      (CX)(R8*1), Y2
 	VMOVUPS      (DX)(R8*1), Y3
 	VEXTRACTF128 $0x01, Y2, X4
@@ -2493,12 +2563,12 @@ whole61:
 	VFMADD231PD  Y4, Y5, Y1
 	ADDQ         $+32, R8
 	SUBQ         $+8, DI
-	JMP          whole61
+	JMP          whole64
 
-part62:
+part65:
 	TESTQ        DI, DI
-	JZ           done63
-	LEAQ         constsAVX2<>+480(SB), R9
+	JZ           done66
+	LEAQ         constsAVX2<>+576(SB), R9
 	SHLQ         $0x02, DI
 	SUBQ         DI, R9
 	VMOVUPS      32(R9), Y2
@@ -2513,7 +2583,7 @@ part62:
 	VFMADD231PD  Y3, Y2, Y0
 	VFMADD231PD  Y4, Y5, Y1
 
-done63:
+done66:
 	VADDPD       Y0, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPD       X1, X0, X0
@@ -2524,7 +2594,7 @@ done63:
 	LEAQ         (DX)(SI*4), DX
 	ADDQ         $+4, AX
 	DECQ         BX
-	JNZ          loop60
+	JNZ          loop63
 	VZEROUPPER
 	RET
 
@@ -2537,9 +2607,9 @@ TEXT ·scaleAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSD by+24(FP), Y0
 	XORQ         BX, BX
 
-whole64:
+whole67:
 	CMPQ         DX, $+8
-	JLT          part65
+	JLT          part68
 	VMOVUPS      (CX)(BX*1), Y1
 	VEXTRACTF128 $0x01, Y1, X3
 	VCVTPS2PD    X1, Y2
@@ -2552,12 +2622,12 @@ whole64:
 	VMOVUPS      Y1, (AX)(BX*1)
 	ADDQ         $+32, BX
 	SUBQ         $+8, DX
-	JMP          whole64
+	JMP          whole67
 
-part65:
+part68:
 	TESTQ        DX, DX
-	JZ           done66
-	LEAQ         constsAVX2<>+480(SB), SI
+	JZ           done69
+	LEAQ         constsAVX2<>+576(SB), SI
 	SHLQ         $0x02, DX
 	SUBQ         DX, SI
 	VMOVUPS      32(SI), Y1
@@ -2572,7 +2642,7 @@ part65:
 	VINSERTF128  $0x01, X4, Y2, Y2
 	VMASKMOVPS   Y2, Y1, (AX)(BX*1)
 
-done66:
+done69:
 	VZEROUPPER
 	RET
 
@@ -2584,21 +2654,21 @@ TEXT ·accumulateAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 
-whole67:
+whole70:
 	CMPQ    DX, $+8
-	JLT     part68
+	JLT     part71
 	VMOVUPS (CX)(BX*1), Y0
 	VMOVUPS (AX)(BX*1), Y1
 	VADDPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $+8, DX
-	JMP     whole67
+	JMP     whole70
 
-part68:
+part71:
 	TESTQ      DX, DX
-	JZ         done69
-	LEAQ       constsAVX2<>+480(SB), SI
+	JZ         done72
+	LEAQ       constsAVX2<>+576(SB), SI
 	SHLQ       $0x02, DX
 	SUBQ       DX, SI
 	VMOVUPS    32(SI), Y0
@@ -2607,7 +2677,7 @@ part68:
 	VADDPS     Y1, Y2, Y2
 	VMASKMOVPS Y2, Y0, (AX)(BX*1)
 
-done69:
+done72:
 	VZEROUPPER
 	RET
 
@@ -2630,7 +2700,7 @@ TEXT ·peakAVX2(SB), NOSPLIT, $0-8
 	VXORPS Y12, Y12, Y12
 	VXORPS Y13, Y13, Y13
 
-loop70:
+loop73:
 	VFMADD231PS Y0, Y1, Y2
 	VFMADD231PS Y0, Y1, Y3
 	VFMADD231PS Y0, Y1, Y4
@@ -2728,6 +2798,6 @@ loop70:
 	VFMADD231PS Y0, Y1, Y12
 	VFMADD231PS Y0, Y1, Y13
 	DECQ        AX
-	JNZ         loop70
+	JNZ         loop73
 	VZEROUPPER
 	RET

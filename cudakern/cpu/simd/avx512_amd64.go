@@ -36,7 +36,9 @@ func softmaxAVX512(s *float32, words *uint64, n int, m *float32, l *float32, alp
 // allow all. n is at least 1.
 //
 //go:noescape
-func slopesAVX512(s *float32, dp *float32, words *uint64, n int, lse *float32, delta *float32, scale float32)
+func slopesAVX512(
+	s *float32, dp *float32, words *uint64, n int, lse *float32, delta *float32, scale float32,
+)
 
 // packAVX512 sets panel dst [width, lanes] to the columns of rows items[i] of src, each
 // rowBytes long. dst goes on to a multiple of a vector in its rows.
@@ -47,7 +49,9 @@ func packAVX512(dst *float32, src *float32, items *int, rowBytes int, width int)
 // packScaledAVX512 is pack times scale, rounded once.
 //
 //go:noescape
-func packScaledAVX512(dst *float32, src *float32, items *int, rowBytes int, width int, scale float64)
+func packScaledAVX512(
+	dst *float32, src *float32, items *int, rowBytes int, width int, scale float64,
+)
 
 // unpackAVX512 sets rows items[i] of dst, each rowBytes long, to the columns of panel src [width,
 // lanes], which goes on to a multiple of a vector in its rows.
@@ -55,10 +59,16 @@ func packScaledAVX512(dst *float32, src *float32, items *int, rowBytes int, widt
 //go:noescape
 func unpackAVX512(dst *float32, src *float32, items *int, rowBytes int, width int)
 
-// widenAVX512 sets n floats dst to the bf16 numbers src.
+// widenAVX512 sets rows rows of n floats dst, to bytes apart, to the bf16 numbers of src, whose
+// rows are from bytes apart. rows is at least 1.
 //
 //go:noescape
-func widenAVX512(dst *float32, src *uint16, n int)
+func widenAVX512(dst *float32, src *uint16, to int, from int, rows int, n int)
+
+// narrowAVX512 sets n bf16 numbers dst to src, rounded to the nearest. n is a multiple of a vector.
+//
+//go:noescape
+func narrowAVX512(dst *uint16, src *float32, n int)
 
 // finiteAVX512 reports whether all of rows rows of width floats, stride bytes apart, are finite.
 // rows is at least 1.

@@ -196,7 +196,55 @@ DATA constsAVX512<>+752(SB)/4, $0x4b40007f
 DATA constsAVX512<>+756(SB)/4, $0x4b40007f
 DATA constsAVX512<>+760(SB)/4, $0x4b40007f
 DATA constsAVX512<>+764(SB)/4, $0x4b40007f
-GLOBL constsAVX512<>(SB), RODATA|NOPTR, $768
+DATA constsAVX512<>+768(SB)/4, $0x00007fff
+DATA constsAVX512<>+772(SB)/4, $0x00007fff
+DATA constsAVX512<>+776(SB)/4, $0x00007fff
+DATA constsAVX512<>+780(SB)/4, $0x00007fff
+DATA constsAVX512<>+784(SB)/4, $0x00007fff
+DATA constsAVX512<>+788(SB)/4, $0x00007fff
+DATA constsAVX512<>+792(SB)/4, $0x00007fff
+DATA constsAVX512<>+796(SB)/4, $0x00007fff
+DATA constsAVX512<>+800(SB)/4, $0x00007fff
+DATA constsAVX512<>+804(SB)/4, $0x00007fff
+DATA constsAVX512<>+808(SB)/4, $0x00007fff
+DATA constsAVX512<>+812(SB)/4, $0x00007fff
+DATA constsAVX512<>+816(SB)/4, $0x00007fff
+DATA constsAVX512<>+820(SB)/4, $0x00007fff
+DATA constsAVX512<>+824(SB)/4, $0x00007fff
+DATA constsAVX512<>+828(SB)/4, $0x00007fff
+DATA constsAVX512<>+832(SB)/4, $0x00000001
+DATA constsAVX512<>+836(SB)/4, $0x00000001
+DATA constsAVX512<>+840(SB)/4, $0x00000001
+DATA constsAVX512<>+844(SB)/4, $0x00000001
+DATA constsAVX512<>+848(SB)/4, $0x00000001
+DATA constsAVX512<>+852(SB)/4, $0x00000001
+DATA constsAVX512<>+856(SB)/4, $0x00000001
+DATA constsAVX512<>+860(SB)/4, $0x00000001
+DATA constsAVX512<>+864(SB)/4, $0x00000001
+DATA constsAVX512<>+868(SB)/4, $0x00000001
+DATA constsAVX512<>+872(SB)/4, $0x00000001
+DATA constsAVX512<>+876(SB)/4, $0x00000001
+DATA constsAVX512<>+880(SB)/4, $0x00000001
+DATA constsAVX512<>+884(SB)/4, $0x00000001
+DATA constsAVX512<>+888(SB)/4, $0x00000001
+DATA constsAVX512<>+892(SB)/4, $0x00000001
+DATA constsAVX512<>+896(SB)/4, $0x00000040
+DATA constsAVX512<>+900(SB)/4, $0x00000040
+DATA constsAVX512<>+904(SB)/4, $0x00000040
+DATA constsAVX512<>+908(SB)/4, $0x00000040
+DATA constsAVX512<>+912(SB)/4, $0x00000040
+DATA constsAVX512<>+916(SB)/4, $0x00000040
+DATA constsAVX512<>+920(SB)/4, $0x00000040
+DATA constsAVX512<>+924(SB)/4, $0x00000040
+DATA constsAVX512<>+928(SB)/4, $0x00000040
+DATA constsAVX512<>+932(SB)/4, $0x00000040
+DATA constsAVX512<>+936(SB)/4, $0x00000040
+DATA constsAVX512<>+940(SB)/4, $0x00000040
+DATA constsAVX512<>+944(SB)/4, $0x00000040
+DATA constsAVX512<>+948(SB)/4, $0x00000040
+DATA constsAVX512<>+952(SB)/4, $0x00000040
+DATA constsAVX512<>+956(SB)/4, $0x00000040
+GLOBL constsAVX512<>(SB), RODATA|NOPTR, $960
 
 // func scoresAVX512(dst *float32, qt *float32, k *float32, stride int, n int, d int)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
@@ -217,7 +265,7 @@ block1:
 	MOVQ DI, R14
 
 chunk3:
-	MOVQ    $+64, R12
+	MOVQ    $+32, R12
 	CMPQ    R14, R12
 	CMOVQLT R14, R12
 	VXORPS  Z0, Z0, Z0
@@ -921,7 +969,7 @@ first4:
 	VMOVUPS Z21, 1344(AX)
 	VMOVUPS Z22, 1408(AX)
 	VMOVUPS Z23, 1472(AX)
-	SUBQ    $+64, R14
+	SUBQ    $+32, R14
 	JG      chunk3
 
 	// Next block, or the last rows, some of them for a second time.
@@ -3836,38 +3884,82 @@ done54:
 	VZEROUPPER
 	RET
 
-// func widenAVX512(dst *float32, src *uint16, n int)
+// func widenAVX512(dst *float32, src *uint16, to int, from int, rows int, n int)
 // Requires: AVX, AVX512F
-TEXT ·widenAVX512(SB), NOSPLIT, $0-24
+TEXT ·widenAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), CX
-	MOVQ n+16(FP), DX
-	SUBQ $+16, DX
-	JL   rest56
+	MOVQ rows+32(FP), DX
+	MOVQ to+16(FP), BX
+	MOVQ from+24(FP), SI
+	MOVQ n+40(FP), DI
 
-many55:
-	VPMOVZXWD (CX), Z0
+loop55:
+	MOVQ AX, R8
+	MOVQ CX, R9
+	MOVQ DI, R10
+	SUBQ $+16, R10
+	JL   rest57
+
+many56:
+	VPMOVZXWD (R9), Z0
 	VPSLLD    $0x10, Z0, Z0
-	VMOVUPS   Z0, (AX)
-	ADDQ      $+32, CX
-	ADDQ      $+64, AX
-	SUBQ      $+16, DX
-	JGE       many55
+	VMOVUPS   Z0, (R8)
+	ADDQ      $+32, R9
+	ADDQ      $+64, R8
+	SUBQ      $+16, R10
+	JGE       many56
 
-rest56:
-	ADDQ $+16, DX
-	JZ   done58
+rest57:
+	ADDQ $+16, R10
+	JZ   done59
 
-one57:
-	MOVWLZX (CX), BX
-	SHLL    $0x10, BX
-	MOVL    BX, (AX)
-	ADDQ    $+2, CX
-	ADDQ    $+4, AX
-	DECQ    DX
-	JNZ     one57
+one58:
+	MOVWLZX (R9), R11
+	SHLL    $0x10, R11
+	MOVL    R11, (R8)
+	ADDQ    $+2, R9
+	ADDQ    $+4, R8
+	DECQ    R10
+	JNZ     one58
 
-done58:
+done59:
+	ADDQ BX, AX
+	ADDQ SI, CX
+	DECQ DX
+	JNZ  loop55
+	VZEROUPPER
+	RET
+
+// func narrowAVX512(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·narrowAVX512(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS constsAVX512<>+768(SB), Z0
+	VMOVUPS constsAVX512<>+832(SB), Z1
+	VMOVUPS constsAVX512<>+896(SB), Z2
+	SHRQ    $0x04, DX
+	JZ      done60
+
+loop61:
+	VMOVUPS   (CX), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VPORD     Z2, Z4, Z5
+	VPANDD    Z1, Z4, Z4
+	VPADDD    Z0, Z4, Z4
+	VPADDD    Z3, Z4, Z4
+	VPSRLD    $0x10, Z4, Z4
+	VCMPPS    $0x03, Z3, Z3, K1
+	VMOVDQA32 Z5, K1, Z4
+	VPMOVDW   Z4, (AX)
+	ADDQ      $+64, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop61
+
+done60:
 	VZEROUPPER
 	RET
 
@@ -3880,23 +3972,23 @@ TEXT ·finiteAVX512(SB), NOSPLIT, $0-33
 	MOVQ   width+24(FP), BX
 	VXORPS Z0, Z0, Z0
 
-loop59:
+loop62:
 	MOVQ BX, SI
 	XORQ DI, DI
 
-whole60:
+whole63:
 	CMPQ    SI, $+16
-	JLT     part61
+	JLT     part64
 	VMOVUPS (AX)(DI*1), Z1
 	VSUBPS  Z1, Z1, Z1
 	VADDPS  Z1, Z0, Z0
 	ADDQ    $+64, DI
 	SUBQ    $+16, SI
-	JMP     whole60
+	JMP     whole63
 
-part61:
+part64:
 	TESTQ     SI, SI
-	JZ        done62
+	JZ        done65
 	MOVQ      SI, R8
 	MOVQ      $+1, SI
 	SHLXQ     R8, SI, SI
@@ -3906,10 +3998,10 @@ part61:
 	VSUBPS    Z1, Z1, Z1
 	VADDPS    Z1, Z0, Z0
 
-done62:
+done65:
 	ADDQ   CX, AX
 	DECQ   DX
-	JNZ    loop59
+	JNZ    loop62
 	VXORPS Z1, Z1, Z1
 	VCMPPS $0x04, Z1, Z0, K1
 	KMOVW  K1, AX
@@ -3928,15 +4020,15 @@ TEXT ·deltaAVX512(SB), NOSPLIT, $0-40
 	MOVQ n+24(FP), BX
 	MOVQ width+32(FP), SI
 
-loop63:
+loop66:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	MOVQ   SI, DI
 	XORQ   R8, R8
 
-whole64:
+whole67:
 	CMPQ          DI, $+16
-	JLT           part65
+	JLT           part68
 	VMOVUPS       (CX)(R8*1), Z2
 	VMOVUPS       (DX)(R8*1), Z3
 	VEXTRACTF64X4 $0x01, Z2, Y4
@@ -3949,11 +4041,11 @@ whole64:
 	VFMADD231PD   Z4, Z5, Z1
 	ADDQ          $+64, R8
 	SUBQ          $+16, DI
-	JMP           whole64
+	JMP           whole67
 
-part65:
+part68:
 	TESTQ         DI, DI
-	JZ            done66
+	JZ            done69
 	MOVQ          DI, R9
 	MOVQ          $+1, DI
 	SHLXQ         R9, DI, DI
@@ -3970,7 +4062,7 @@ part65:
 	VFMADD231PD   Z2, Z3, Z0
 	VFMADD231PD   Z4, Z5, Z1
 
-done66:
+done69:
 	VADDPD        Z0, Z1, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPD        Y1, Y0, Y0
@@ -3983,7 +4075,7 @@ done66:
 	LEAQ          (DX)(SI*4), DX
 	ADDQ          $+4, AX
 	DECQ          BX
-	JNZ           loop63
+	JNZ           loop66
 	VZEROUPPER
 	RET
 
@@ -3996,9 +4088,9 @@ TEXT ·scaleAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSD by+24(FP), Z0
 	XORQ         BX, BX
 
-whole67:
+whole70:
 	CMPQ          DX, $+16
-	JLT           part68
+	JLT           part71
 	VMOVUPS       (CX)(BX*1), Z1
 	VEXTRACTF64X4 $0x01, Z1, Y3
 	VCVTPS2PD     Y1, Z2
@@ -4011,11 +4103,11 @@ whole67:
 	VMOVUPS       Z1, (AX)(BX*1)
 	ADDQ          $+64, BX
 	SUBQ          $+16, DX
-	JMP           whole67
+	JMP           whole70
 
-part68:
+part71:
 	TESTQ         DX, DX
-	JZ            done69
+	JZ            done72
 	MOVQ          DX, SI
 	MOVQ          $+1, DX
 	SHLXQ         SI, DX, DX
@@ -4032,7 +4124,7 @@ part68:
 	VINSERTF64X4  $0x01, Y3, Z1, Z1
 	VMOVUPS       Z1, K1, (AX)(BX*1)
 
-done69:
+done72:
 	VZEROUPPER
 	RET
 
@@ -4044,20 +4136,20 @@ TEXT ·accumulateAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 
-whole70:
+whole73:
 	CMPQ    DX, $+16
-	JLT     part71
+	JLT     part74
 	VMOVUPS (CX)(BX*1), Z0
 	VMOVUPS (AX)(BX*1), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $+16, DX
-	JMP     whole70
+	JMP     whole73
 
-part71:
+part74:
 	TESTQ     DX, DX
-	JZ        done72
+	JZ        done75
 	MOVQ      DX, SI
 	MOVQ      $+1, DX
 	SHLXQ     SI, DX, DX
@@ -4068,7 +4160,7 @@ part71:
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (AX)(BX*1)
 
-done72:
+done75:
 	VZEROUPPER
 	RET
 
@@ -4103,7 +4195,7 @@ TEXT ·peakAVX512(SB), NOSPLIT, $0-8
 	VXORPS Z24, Z24, Z24
 	VXORPS Z25, Z25, Z25
 
-loop73:
+loop76:
 	VFMADD231PS Z0, Z1, Z2
 	VFMADD231PS Z0, Z1, Z3
 	VFMADD231PS Z0, Z1, Z4
@@ -4297,6 +4389,6 @@ loop73:
 	VFMADD231PS Z0, Z1, Z24
 	VFMADD231PS Z0, Z1, Z25
 	DECQ        AX
-	JNZ         loop73
+	JNZ         loop76
 	VZEROUPPER
 	RET

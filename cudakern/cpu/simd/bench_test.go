@@ -18,10 +18,20 @@ func BenchmarkShare(b *testing.B) {
 		}
 		for _, c := range []struct{ n, d int }{{1024, 64}, {4096, 64}, {1024, 128}, {4096, 128}} {
 			for _, full := range []bool{true, false} {
-				for _, backward := range []bool{false, true} {
-					name := fmt.Sprintf("%v/d%d/n%d/%s/%s", isa, c.d, c.n,
-						pick(full, "full", "causal"), pick(backward, "backward", "forward"))
-					b.Run(name, func(b *testing.B) { share(b, isa, c.n, c.d, full, backward) })
+				block := contiguous(c.n, 8, 1, c.d, c.d)
+				if full {
+					block.Mask = attn.Full(c.n, c.n)
+				}
+				do := fillBlock(block, 1)
+				name := fmt.Sprintf("%v/d%d/n%d/%s", isa, c.d, c.n, pick(full, "full", "causal"))
+				for _, back := range []bool{false, true} {
+					pass := pick(back, "backward", "forward")
+					b.Run(name+"/"+pass+"/f32", func(b *testing.B) {
+						share(b, isa, block, do, back)
+					})
+					b.Run(name+"/"+pass+"/bf16", func(b *testing.B) {
+						share(b, isa, narrow(block), narrowed(do), back)
+					})
 				}
 			}
 		}
@@ -35,23 +45,19 @@ func pick(yes bool, a, b string) string {
 	return b
 }
 
-// share times the tasks of one KV head of 8, with the multiply-adds between them.
-func share(b *testing.B, isa ISA, n, d int, full, backward bool) {
-	block := contiguous(n, 8, 1, d, d)
-	if full {
-		block.Mask = attn.Full(n, n)
-	}
-	do := fillBlock(block, 1)
-	p := path{isa, NewScratch(d, d, 1, 1)}
+// share times the tasks of one KV head of the block, with the multiply-adds between them.
+func share[E attn.Elem](b *testing.B, isa ISA, block *attn.Block[E], do []E, back bool) {
+	p := path{isa, NewScratch(block.D, block.DV, 1, 1)}
 	s := newState(block)
-	flops := float64(block.Mask.Pairs(block.QSpans, block.KSpans)) * float64(4*d)
+	flops := float64(block.Mask.Pairs(block.QSpans, block.KSpans)) * float64(4*block.D)
 	work := func() {
 		for task := 0; task < ForwardTasks(block); task += block.KHeads {
 			Forward(isa, block, s, task, p.sc)
 		}
 	}
-	if backward {
-		out, lse := forwardAll(p, block)
+	if back {
+		work()
+		out, lse := finish(p, s, block.DV)
 		g := newGrad(p, block, do, out, lse)
 		flops *= 2.5
 		work = func() { Backward(isa, block, g, 0, p.sc) }
@@ -78,12 +84,7 @@ func share(b *testing.B, isa ISA, n, d int, full, backward bool) {
 
 // peakRate is the multiply-adds on registers of a run of about 0.1 ms, in GF/s.
 func peakRate(isa ISA) float64 {
-	const rounds = 4000
 	at := coreSeconds()
-	isa.peak(rounds)
-	vecs, width := 24.0, 16.0
-	if isa == AVX2 {
-		vecs, width = 12, 8
-	}
-	return rounds * 8 * vecs * width * 2 / (coreSeconds() - at) / 1e9
+	flops := MultiplyAdds(isa, 4000)
+	return flops / (coreSeconds() - at) / 1e9
 }

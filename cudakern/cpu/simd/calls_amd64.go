@@ -68,12 +68,20 @@ func (i ISA) unpack(dst, src *float32, items *int, rowBytes, width int) {
 	unpackAVX2(dst, src, items, rowBytes, width)
 }
 
-func (i ISA) widen(dst *float32, src *uint16, n int) {
+func (i ISA) widen(dst *float32, src *uint16, to, from, rows, n int) {
 	if i == AVX512 {
-		widenAVX512(dst, src, n)
+		widenAVX512(dst, src, to, from, rows, n)
 		return
 	}
-	widenAVX2(dst, src, n)
+	widenAVX2(dst, src, to, from, rows, n)
+}
+
+func (i ISA) narrow(dst *uint16, src *float32, n int) {
+	if i == AVX512 {
+		narrowAVX512(dst, src, n)
+		return
+	}
+	narrowAVX2(dst, src, n)
 }
 
 func (i ISA) finite(p *float32, stride, rows, width int) bool {

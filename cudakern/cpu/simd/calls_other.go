@@ -6,58 +6,70 @@ package simd
 // here.
 const noKernels = "simd: kernels are called that this build does not have: ask Supported first"
 
+// absent ends the program.
+func (i ISA) absent() {
+	if Supported(i) != nil {
+		panic(noKernels)
+	}
+}
+
 func (i ISA) scores(dst, qt, k *float32, stride, n, d int) {
-	panic(noKernels)
+	i.absent()
 }
 
 func (i ISA) weigh(o, p, v *float32, stride, n, dims int, alpha *float32) {
-	panic(noKernels)
+	i.absent()
 }
 
 func (i ISA) outer(c, a, b *float32, n, width int) {
-	panic(noKernels)
+	i.absent()
 }
 
 func (i ISA) softmax(s *float32, words *uint64, n int, m, l, alpha *float32) {
-	panic(noKernels)
+	i.absent()
 }
 
 func (i ISA) slopes(s, dp *float32, words *uint64, n int, lse, delta *float32, scale float32) {
-	panic(noKernels)
+	i.absent()
 }
 
 func (i ISA) pack(dst, src *float32, items *int, rowBytes, width int) {
-	panic(noKernels)
+	i.absent()
 }
 
 func (i ISA) packScaled(dst, src *float32, items *int, rowBytes, width int, scale float64) {
-	panic(noKernels)
+	i.absent()
 }
 
 func (i ISA) unpack(dst, src *float32, items *int, rowBytes, width int) {
-	panic(noKernels)
+	i.absent()
 }
 
-func (i ISA) widen(dst *float32, src *uint16, n int) {
-	panic(noKernels)
+func (i ISA) widen(dst *float32, src *uint16, to, from, rows, n int) {
+	i.absent()
+}
+
+func (i ISA) narrow(dst *uint16, src *float32, n int) {
+	i.absent()
 }
 
 func (i ISA) finite(p *float32, stride, rows, width int) bool {
-	panic(noKernels)
+	i.absent()
+	return false
 }
 
 func (i ISA) delta(dst, a, b *float32, n, width int) {
-	panic(noKernels)
+	i.absent()
 }
 
 func (i ISA) scale(dst, src *float32, n int, by float64) {
-	panic(noKernels)
+	i.absent()
 }
 
 func (i ISA) accumulate(dst, src *float32, n int) {
-	panic(noKernels)
+	i.absent()
 }
 
 func (i ISA) peak(rounds int) {
-	panic(noKernels)
+	i.absent()
 }

@@ -1,2 +1,64 @@
-// Package simd holds the vector kernels of the CPU device.
+// Package simd owns the fast kernels of the CPU device: exact attention of one KV block, forward
+// and backward, f32 or bf16 elements with f32 sums, in AVX-512 and in AVX2 with FMA. It does what
+// package kernel does, the slow twin, and chooses by what the processor has.
+//
+//	queries of a head, or of several      panel Qt [d, 48]: a query is a lane, softmax and sums go
+//	heads of a group, 48 at a time:       down the columns, never across; AVX2 has 24 lanes
+//
+//	             48 queries                             scores   S^T[c][48]  = K[c] . Qt
+//	        +---------------------+                     softmax  P^T = e^(S^T - max), max, sum
+//	  K[c]  | S^T -> P^T          |  96 keys            weigh    O^T[dv][48] = alpha O^T + V^T P^T
+//	  V[c]  |                     |  a tile
+//	        +---------------------+                     backward, the same panels:
+//	        | O^T (or dQ^T)       |  dims               scores   S^T = K Qt,  dP^T = V dOt
+//	        +---------------------+                     slopes   P = e^(S-lse), dS = P(dP-delta)
+//	                                                    weigh    dQ^T += K^T dS^T
+//	  only queries are packed; K and V are read         outer    dV += P^T dO, dK += dS^T Q
+//	  where they are, one number for 48 lanes
+//
+//	task of Forward: one KV head, up to 384 queries x heads; tiles of keys from left to right
+//	task of Backward: one KV head; 1152 queries x heads at a time; tiles of keys, whose dK and dV
+//	stay in scratch until all those queries have passed
+//
+// A block of accumulators is 8 keys by 3 vectors (AVX2: 4 by 3) and stays in registers over a sum:
+// 24 multiply-adds for 11 loads. A tile that all lanes see wholly is computed without a mask, one
+// that none sees is skipped, and of others only the hull of the keys that are seen is computed,
+// with a word of lanes for each key. A call of assembly does at most 48 lanes by 96 keys by 256
+// elements, some 20 us, as it cannot be interrupted.
+//
+// The assembly is written by the program in _gen, which has a module of its own.
+//
+// # Duties of the caller
+//
+// Serves says yes to the block, and Supported to the instruction set, which is not Portable: that
+// name stands for package kernel. The lengths of all arrays fit the block; spans have a count and a
+// stride of at least 1; slices of the mask are pairwise disjoint. Tasks that run at once each have
+// a Scratch of their own, and nothing else writes the arrays that they read or write.
+//
+// # Invariants
+//
+//	V1  A task's bits depend on the block and the instruction set alone: not on the order of the
+//	    tasks, on what a Scratch did before, nor on the other heads in the block (TestOrder,
+//	    TestHeadSplit, TestHeadSplitBand). Cuts come from shapes.
+//	V2  Tasks of one block write disjoint elements, and only those of their rows and heads
+//	    (TestWritesOwnItems); nothing outside the arrays is read or written (TestGuardPages).
+//	V3  A pair that the mask forbids has no influence, whatever its key or query holds: a NaN or
+//	    an infinity reaches only the rows and keys that may see it (TestPoison).
+//	V4  A row without an allowed key keeps its state bit for bit; from a fresh one it has out 0,
+//	    lse -Inf and no gradient. -Inf is never taken from -Inf (TestUnseenRowsKeepState,
+//	    TestInfiniteLogits, TestNothingAllowed).
+//	V5  The state goes from block to block in any cut of the keys, and dK and dV are set or added
+//	    to (TestCarriedState).
+//	V6  Errors are at most twice those of package kernel (TestAccuracy, TestRandomBlocks,
+//	    TestManyTiles, TestSubnormal); a weight is within 1.2e-7 of the power of 2 of its argument
+//	    (TestExp). So a product is summed over at most 32 dims, 96 keys or 48 queries before it is
+//	    added to a carried sum.
+//	V7  bf16 elements give the bits of the same numbers in f32 (TestNarrowElements).
+//	V8  In the steady state nothing is allocated (TestNoAllocations).
+//	V9  The generated files are what the generator writes (TestGenerated).
+//
+// # Concurrency
+//
+// Functions start no goroutine, hold no lock and keep nothing but the Scratch that they are given.
+// What the processor has is asked anew by each call of Detect; callers keep the answer.
 package simd

@@ -123,9 +123,9 @@ func (f *forward[E]) source() {
 }
 
 // headRows is one head's rows of a tile of src [keys, heads, w]: in place where they are floats and
-// enough, and for weigh a multiple of 8; else copied to buf. AVX2's weigh takes 16 bytes of a row at
-// a time, and loses a seventh of its speed where rows are a multiple of 4096 bytes apart, as all of
-// them then share one set of a cache.
+// enough, and for weigh a multiple of 8; else copied to buf. AVX2's weigh, which takes 16 bytes of
+// a row at a time, is slower by a third where rows are a multiple of 4096 bytes apart, as all of
+// them then share one set of the first cache.
 func headRows[E attn.Elem](isa ISA, buf []float32, src []E, t *tile, heads, head, w int,
 	weigh bool,
 ) rows {

@@ -21,6 +21,15 @@ type lanes struct {
 	odd         bool // q or do are not all finite
 }
 
+// bit is lane i of a mask word, with its doubles, or 0 if it does not count.
+func (g *lanes) bit(i int) uint64 {
+	bit := uint64(1) << i
+	if i == g.n-1 {
+		bit = g.mask &^ (bit - 1)
+	}
+	return bit & g.live
+}
+
 // readers is the range of held query heads that read held KV head kvHead.
 func readers[E attn.Elem](b *attn.Block[E], kvHead int) (first, last int) {
 	global := b.KHead0 + kvHead
@@ -76,7 +85,7 @@ func loadLanes[E attn.Elem](isa ISA, dst []float32, src []E, g *lanes, w int) {
 	pad := padded(w)
 	for i, x := range g.item[:g.n] {
 		row := dst[i*pad : (i+1)*pad]
-		load(isa, row[:w], src[x*w:][:w])
+		loadRow(isa, row[:w], src[x*w:][:w])
 		clear(row[w:])
 	}
 	clear(dst[g.n*pad : isa.lanes()*pad])

@@ -64,7 +64,7 @@ func patchRows[E attn.Elem](sc *Scratch, isa ISA, dst, p []float32, src []E, g *
 	width, pad := isa.lanes(), padded(w)
 	row := sc.row[:w]
 	for i, item := range g.item[:g.n] {
-		load(isa, row, src[item*w:][:w])
+		loadRow(isa, row, src[item*w:][:w])
 		for c, x := range row {
 			if isFinite(x) {
 				continue

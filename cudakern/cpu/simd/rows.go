@@ -28,23 +28,30 @@ func floats[E attn.Elem](src []E) ([]float32, bool) {
 	return f, ok
 }
 
-// load copies the row src to dst, as floats.
-func load[E attn.Elem](isa ISA, dst []float32, src []E) {
+// load copies n rows of w elements, step elements apart in src, to rows of dst that are pad apart,
+// as floats.
+func load[E attn.Elem](isa ISA, dst []float32, src []E, n, w, step, pad int) {
 	switch s := any(src).(type) {
 	case []float32:
-		copy(dst, s)
+		for i := range n {
+			copy(dst[i*pad:][:w], s[i*step:][:w])
+		}
 	case []attn.BF16:
-		isa.widen(&dst[0], (*uint16)(unsafe.Pointer(&s[0])), len(s))
+		_, _ = s[(n-1)*step+w-1], dst[(n-1)*pad+w-1]
+		isa.widen(&dst[0], (*uint16)(unsafe.Pointer(&s[0])), 4*pad, 2*step, n, w)
 	}
 }
 
-// loadRows copies n rows of w elements, step elements apart, to buf, padded with zeros to rows of
-// pad floats, and to minKeys rows.
+// loadRow copies the row src to dst, as floats.
+func loadRow[E attn.Elem](isa ISA, dst []float32, src []E) {
+	load(isa, dst, src, 1, len(src), len(src), len(src))
+}
+
+// loadRows is load to buf, padded with zeros to rows of pad floats, and to minKeys rows.
 func loadRows[E attn.Elem](isa ISA, buf []float32, src []E, n, w, step, pad int) rows {
-	for i := range n {
-		row := buf[i*pad : (i+1)*pad]
-		load(isa, row[:w], src[i*step:][:w])
-		clear(row[w:])
+	load(isa, buf, src, n, w, step, pad)
+	for i := 0; w < pad && i < n; i++ {
+		clear(buf[i*pad+w : (i+1)*pad])
 	}
 	if n < minKeys {
 		clear(buf[n*pad : minKeys*pad])

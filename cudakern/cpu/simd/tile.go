@@ -120,8 +120,8 @@ func sift(near []attn.Slice, mask attn.Mask, b box) []attn.Slice {
 	return near
 }
 
-// seen is what a group of lanes sees of a tile: keys [lo,hi), of which words says which, where not
-// all are seen. lo is even, and hi-lo at least minKeys, with keys beyond the tile for a smaller one.
+// seen is what a group of lanes sees of a tile: keys [lo,hi), of which Scratch.words says which,
+// unless all are seen. hi-lo is at least minKeys, with keys beyond the tile for a smaller one.
 type seen struct {
 	lo, hi int
 	all    bool
@@ -145,7 +145,7 @@ func (sc *Scratch) look(g *lanes, t *tile) seen {
 	if full && g.live == g.mask && t.n >= minKeys {
 		return seen{hi: t.n, all: true}
 	}
-	lo, hi := sc.mark(g, t)
+	lo, hi := sc.mark(g, t, b)
 	if lo >= hi {
 		return seen{}
 	}
@@ -153,36 +153,33 @@ func (sc *Scratch) look(g *lanes, t *tile) seen {
 	if all && t.n >= minKeys {
 		return seen{hi: t.n, all: true}
 	}
-	lo = max(0, min(lo, max(t.n, minKeys)-minKeys)) &^ 1
+	lo = max(0, min(lo, max(t.n, minKeys)-minKeys))
 	return seen{lo: lo, hi: max(hi, lo+minKeys)}
 }
 
-// mark flips, in words, the bit of each lane where its range of keys begins and where it ends, and
-// returns the hull of all ranges.
-func (sc *Scratch) mark(g *lanes, t *tile) (lo, hi int) {
+// mark flips, in words, the bit of each lane where a range of its keys begins and where it ends,
+// and returns the hull of all ranges. The lanes and the tile lie in b.
+func (sc *Scratch) mark(g *lanes, t *tile, b box) (lo, hi int) {
 	lo = t.n
 	clear(sc.words[:max(t.n, minKeys)+1])
-	for i := range g.n {
-		bit := uint64(1) << i
-		if i == g.n-1 {
-			bit = g.mask &^ (bit - 1) // the lanes after the last are its doubles
-		}
-		if bit &= g.live; bit == 0 {
+	for s := range sc.near {
+		slice := &sc.near[s]
+		if !touches(slice, b) {
 			continue
 		}
-		for s := range sc.near {
-			k0, k1 := sc.near[s].KeyRange(g.pos[i])
-			if k0 >= k1 || k1 <= t.first || k0 > t.last {
+		for i := range g.n {
+			k0, k1 := slice.KeyRange(g.pos[i])
+			bit := g.bit(i)
+			if k0 >= k1 || k1 <= t.first || k0 > t.last || bit == 0 {
 				continue
 			}
 			for r := range t.runs {
-				a, b := t.runs[r].span(k0, k1)
-				if a >= b {
-					continue
+				begin, end := t.runs[r].span(k0, k1)
+				if begin < end {
+					sc.words[begin] ^= bit
+					sc.words[end] ^= bit
+					lo, hi = min(lo, begin), max(hi, end)
 				}
-				sc.words[a] ^= bit
-				sc.words[b] ^= bit
-				lo, hi = min(lo, a), max(hi, b)
 			}
 		}
 	}
