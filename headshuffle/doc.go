@@ -38,6 +38,9 @@
 //	H5  Bytes into a rank are what attention's formula says, also with uneven and replicated heads
 //	    (TestBytesIn).
 //	H6  All scratch slots are given back; what stays is the session's (TestPiecesAreGivenBack).
+//	H7  In chunks of heads the exchange of one hides behind the attention of another, but the first
+//	    way in and the last way out, and no more than two chunks are held
+//	    (TestChunksHideTheExchange).
 //
 // # Concurrency
 //
