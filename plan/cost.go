@@ -207,7 +207,7 @@ func (f *flow) add(p *Program, rank int) error {
 			"mesh", f.pass, MaxCostOps)
 	}
 	f.base = append(f.base, int32(first))
-	if first == 0 {
+	if len(f.dep0) == 0 {
 		f.dep0 = append(f.dep0, 0)
 	}
 	for i := range p.Ops {

@@ -479,3 +479,18 @@ func BenchmarkBuildVerify(b *testing.B) {
 		})
 	}
 }
+
+// TestCostOfEmptyRanks: ranks without tokens have programs without ops, also the first of them.
+func TestCostOfEmptyRanks(t *testing.T) {
+	s := layer(mesh.Mesh{Head: 1, Ring: 4}, ringbus.Ring{})
+	s.Shape.QTokens, s.Shape.KTokens, s.Shape.Mask = 1, 1, attn.Causal(1, 1)
+	shards := []mesh.Set{nil, nil, {{Start: 0, Stride: 1, Count: 1}}, nil}
+	dealt, err := mesh.NewDealt("test", 1, shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Layout = dealt
+	if e := mustCost(t, mustPlan(t, s), cluster()); e.Nanos <= 0 {
+		t.Errorf("one token takes %d ns", e.Nanos)
+	}
+}

@@ -49,6 +49,7 @@ func newRoot(std streams) *cobra.Command {
 	root.AddCommand(newAttend(std))
 	root.AddCommand(newPlan(std))
 	root.AddCommand(newSim(std))
+	root.AddCommand(newBench(std))
 	for _, c := range laterCommands() {
 		root.AddCommand(newLater(c[0], c[1]))
 	}
@@ -64,7 +65,6 @@ func laterCommands() [][2]string {
 		{"train", "trains a model on text with 2D attention"},
 		{"launch", "starts rank processes on this node"},
 		{"chaos", "runs fault scenarios and prints a scorecard"},
-		{"bench", "measures kernels, rings, transports and control"},
 		{"doctor", "says what this machine can do, and what is wrong"},
 		{"status", "a live run's ranks, rounds and scores"},
 	}

@@ -76,9 +76,6 @@ func attend(ctx context.Context, r *request, tracePath string, std streams) erro
 	log, flush := newLog(r.log, std.err)
 	cfg := r.config()
 	cfg.Logger = log
-	if _, err := cfg.Plan(0); err != nil {
-		return &requestError{problem: err.Error()}
-	}
 	to, err := openTrace(tracePath, r, func(int, int) string { return "inproc" })
 	if err != nil {
 		return err
@@ -149,7 +146,7 @@ func attendAs[T attn.Float](ctx context.Context, a *attendance) error {
 	if err != nil {
 		return err
 	}
-	a.report.Digests = digestsOf(out)
+	a.report.Digests = digestsOf(a.request.dtype, out)
 	if err := saveOutputs(a.request, out, a.report.PlanHash); err != nil {
 		return err
 	}

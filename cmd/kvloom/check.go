@@ -30,6 +30,7 @@ type verdict struct {
 	DQ      *tensorCheck `json:"dq,omitempty"`
 	DK      *tensorCheck `json:"dk,omitempty"`
 	DV      *tensorCheck `json:"dv,omitempty"`
+	DSink   *tensorCheck `json:"dsink,omitempty"`
 	Gate    number       `json:"gate"`
 	Sampled bool         `json:"sampled"`
 	Pass    bool         `json:"pass"`
@@ -41,6 +42,7 @@ type verdict struct {
 type tensorCheck struct {
 	MaxAbs number `json:"max_abs"`
 	Rel    number `json:"rel"`
+	Gate   number `json:"gate,omitempty"` // where it is another than the verdict's
 }
 
 // namedCheck is a tensor's distance with its name.
@@ -51,8 +53,17 @@ type namedCheck struct {
 
 // tensors are the distances that were measured, in a fixed order.
 func (v *verdict) tensors() []namedCheck {
-	all := []namedCheck{{"out", v.Out}, {"lse", v.LSE}, {"dq", v.DQ}, {"dk", v.DK}, {"dv", v.DV}}
+	all := []namedCheck{{"out", v.Out}, {"lse", v.LSE}, {"dq", v.DQ}, {"dk", v.DK}, {"dv", v.DV},
+		{"dsink", v.DSink}}
 	return slices.DeleteFunc(all, func(c namedCheck) bool { return c.tensorCheck == nil })
+}
+
+// gate is the gate of a tensor.
+func (v *verdict) gate(t namedCheck) number {
+	if t.Gate != 0 {
+		return t.Gate
+	}
+	return v.Gate
 }
 
 // problem is an error when a tensor lies outside the gate.
@@ -62,8 +73,14 @@ func (v *verdict) problem() error {
 	}
 	var bad []string
 	for _, t := range v.tensors() {
-		if !(t.Rel <= v.Gate) {
+		gate := v.gate(t)
+		switch {
+		case t.Rel <= gate:
+		case gate == v.Gate:
 			bad = append(bad, fmt.Sprintf("%s is off by %.2g", t.name, float64(t.Rel)))
+		default:
+			bad = append(bad, fmt.Sprintf("%s is off by %.2g, its gate is %.2g", t.name,
+				float64(t.Rel), float64(gate)))
 		}
 	}
 	if v.spoiled != "" {
@@ -110,17 +127,13 @@ func checkResults[T attn.Float](ctx context.Context, r *request, in kvloom.Input
 	o := &oracle[T]{
 		problem: attn.Problem{
 			QTokens: r.tokens, KTokens: r.tokens, QHeads: r.heads, KHeads: r.kvHeads,
-			D: r.dim, DV: r.dim, Scale: r.scale, Mask: r.attnMask(),
-			Q: widen(in.Q), K: widen(in.K), V: widen(in.V),
+			D: r.dim, DV: r.vDim, Scale: r.scale, SoftCap: r.softCap, Mask: r.mask,
+			Sink: sinksOf(in), Q: widen(in.Q), K: widen(in.K), V: widen(in.V),
 		},
 		do: widen(in.DO), have: out, backward: r.backward, par: par,
 	}
 	if err := o.problem.Validate(); err != nil {
 		return nil, err
-	}
-	base := attn.BaseF32
-	if r.dtype == tensors.F64 {
-		base = attn.BaseF64
 	}
 	v := &verdict{Sampled: r.samples()}
 	rows, keys := all(r.tokens), []int(nil)
@@ -131,18 +144,50 @@ func checkResults[T attn.Float](ctx context.Context, r *request, in kvloom.Input
 	} else {
 		o.dense(v)
 	}
-	gate := attn.Gate(base, o.largestLogit(rows, keys))
+	logit := o.largestLogit(rows, keys)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	v.Gate, v.Pass = number(gate), true
-	for _, t := range v.tensors() {
-		v.Pass = v.Pass && attn.Error{Rel: float64(t.Rel)}.OK(gate)
-	}
+	v.judge(r, logit)
 	if !v.Pass {
 		v.spoiled = spoiled(in)
 	}
 	return v, nil
+}
+
+// judge holds each tensor against its gate.
+func (v *verdict) judge(r *request, logit float64) {
+	v.Gate, v.Pass = number(attn.Gate(r.gateOf("out"), logit)), true
+	for _, t := range v.tensors() {
+		gate := attn.Gate(r.gateOf(t.name), logit)
+		if number(gate) != v.Gate {
+			t.Gate = number(gate)
+		}
+		v.Pass = v.Pass && attn.Error{Rel: float64(t.Rel)}.OK(gate)
+	}
+}
+
+// gateOf is the base gate of a tensor. Gradients of bf16 have a wider one, and so have dk and dv
+// when they travel as bf16.
+func (r *request) gateOf(tensor string) float64 {
+	forward := tensor == "out" || tensor == "lse"
+	switch {
+	case r.dtype == tensors.F64:
+		return attn.BaseF64
+	case r.dtype == tensors.BF16 && forward:
+		return attn.BaseBF16
+	case r.dtype == tensors.BF16, r.options.NarrowDKV && (tensor == "dk" || tensor == "dv"):
+		return attn.BaseBF16Grad
+	}
+	return attn.BaseF32
+}
+
+// sinksOf are the sink logits in float64, nil when there are none.
+func sinksOf[T attn.Float](in kvloom.Inputs[T]) []float64 {
+	if in.Sink == nil {
+		return nil
+	}
+	return widen(in.Sink)
 }
 
 // spoiled names the first element of the inputs that is NaN or infinite; it is empty when none is.
@@ -165,7 +210,7 @@ func spoiled[T attn.Float](in kvloom.Inputs[T]) string {
 // samples tells whether the check leaves most rows out. A dense one costs a forward and a backward
 // pass: 14 operations an element of each allowed pair.
 func (r *request) samples() bool {
-	flops := 14 * float64(r.dim) * float64(r.attnMask().TotalPairs()) * float64(r.heads)
+	flops := 7 * float64(r.dim+r.vDim) * float64(r.mask.TotalPairs()) * float64(r.heads)
 	return r.check == checkAuto && flops > denseFlops
 }
 
@@ -174,8 +219,11 @@ func (o *oracle[T]) dense(v *verdict) {
 	out, lse := attn.Dense(&o.problem, o.par)
 	v.Out, v.LSE = measure(o.have.Out, out), measure(o.have.LSE, lse)
 	if o.backward {
-		dq, dk, dv, _ := attn.DenseBackward(&o.problem, o.do, out, lse, o.par)
+		dq, dk, dv, dsink := attn.DenseBackward(&o.problem, o.do, out, lse, o.par)
 		v.DQ, v.DK, v.DV = measure(o.have.DQ, dq), measure(o.have.DK, dk), measure(o.have.DV, dv)
+		if dsink != nil {
+			v.DSink = measure(o.have.DSink, dsink)
+		}
 	}
 }
 
@@ -191,19 +239,31 @@ func (o *oracle[T]) sampled(v *verdict, rows, keys []int) {
 	}
 	dq := attn.RowsBackward(p, o.do, out, lse, rows, o.par)
 	v.DQ = measure(pick(o.have.DQ, rows, p.QHeads*p.D), dq)
-	dk, dv := attn.KeysBackward(p, o.do, widen(o.have.Out), widen(o.have.LSE), keys, o.par)
+	wideOut, wideLSE := widen(o.have.Out), widen(o.have.LSE)
+	dk, dv := attn.KeysBackward(p, o.do, wideOut, wideLSE, keys, o.par)
 	v.DK = measure(pick(o.have.DK, keys, p.KHeads*p.D), dk)
 	v.DV = measure(pick(o.have.DV, keys, p.KHeads*p.DV), dv)
+	if p.Sink != nil {
+		v.DSink = measure(o.have.DSink, attn.SinkBackward(p, o.do, wideOut, wideLSE))
+	}
 }
 
-// largestLogit is the largest |scale * q.k| where it matters to the gate, above 128: when the
-// lengths of q and k bound it for all pairs (Cauchy, Schwarz) their bound is as good. Otherwise it
-// is that of the rows, and of the columns of the keys if there are any: a sample's. Every number
-// that is compared comes from these, and since they are some of the allowed pairs the gate is
-// never wider than that of all of them.
+// largestLogit is the largest |scale * q.k|, capped if there is a cap, or |sink|, where it matters
+// to the gate, above 128: when the lengths of q and k bound it for all pairs (Cauchy, Schwarz),
+// their bound is as good. Otherwise it is that of the rows, and of the columns of the keys if there
+// are any: a sample's. Every number that is compared comes from these, and since they are some of
+// the allowed pairs the gate is never wider than that of all of them.
 func (o *oracle[T]) largestLogit(rows, keys []int) float64 {
 	p := &o.problem
 	bound := math.Abs(p.Scale) * longest(p.Q, p.D) * longest(p.K, p.D)
+	if p.SoftCap != 0 {
+		bound = min(bound, p.SoftCap)
+	}
+	for _, x := range p.Sink {
+		if !math.IsInf(x, -1) {
+			bound = max(bound, math.Abs(x))
+		}
+	}
 	if attn.Gate(1, bound) == 1 {
 		return bound
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -18,20 +19,21 @@ import (
 func exact(t *testing.T) (*request, kvloom.Inputs[float64], kvloom.Outputs[float64]) {
 	t.Helper()
 	r := &request{
-		tokens: 40, heads: 4, kvHeads: 2, dim: 8, dtype: tensors.F64, scale: 0.3, seed: 5,
-		mask: "causal", mesh: mesh.Mesh{Head: 1, Ring: 1}, backward: true, check: checkAuto,
+		tokens: 40, heads: 4, kvHeads: 2, dim: 8, vDim: 8, dtype: tensors.F64, scale: 0.3, seed: 5,
+		mask: attn.Causal(40, 40), mesh: mesh.Mesh{Head: 1, Ring: 1}, backward: true,
+		check: checkAuto, sink: true, softCap: 3,
 	}
 	in, err := loadInputs[float64](r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &attn.Problem{
-		QTokens: 40, KTokens: 40, QHeads: 4, KHeads: 2, D: 8, DV: 8, Scale: 0.3,
-		Mask: attn.Causal(40, 40), Q: in.Q, K: in.K, V: in.V,
+		QTokens: 40, KTokens: 40, QHeads: 4, KHeads: 2, D: 8, DV: 8, Scale: 0.3, SoftCap: r.softCap,
+		Sink: in.Sink, Mask: attn.Causal(40, 40), Q: in.Q, K: in.K, V: in.V,
 	}
 	var out kvloom.Outputs[float64]
 	out.Out, out.LSE = attn.Dense(p, nil)
-	out.DQ, out.DK, out.DV, _ = attn.DenseBackward(p, in.DO, out.Out, out.LSE, nil)
+	out.DQ, out.DK, out.DV, out.DSink = attn.DenseBackward(p, in.DO, out.Out, out.LSE, nil)
 	return r, in, out
 }
 
@@ -49,12 +51,13 @@ func TestCheckFindsWrongNumbers(t *testing.T) {
 	}
 	for name, data := range map[string][]float64{
 		"out": out.Out, "lse": out.LSE, "dq": out.DQ, "dk": out.DK, "dv": out.DV,
+		"dsink": out.DSink,
 	} {
-		for _, wrong := range []float64{data[7] + 1e-6, math.NaN(), math.Inf(1)} {
-			right := data[7]
-			data[7] = wrong
+		for _, wrong := range []float64{data[3] + 1e-6, math.NaN(), math.Inf(1)} {
+			right := data[3]
+			data[3] = wrong
 			v := check()
-			data[7] = right
+			data[3] = right
 			if v.Pass || v.problem() == nil {
 				t.Errorf("%s with %v for %v passes", name, wrong, right)
 			}
@@ -75,7 +78,7 @@ func TestSamplesAgreeWithDense(t *testing.T) {
 	o := &oracle[float64]{
 		problem: attn.Problem{
 			QTokens: 40, KTokens: 40, QHeads: 4, KHeads: 2, D: 8, DV: 8, Scale: 0.3,
-			Mask: r.attnMask(), Q: in.Q, K: in.K, V: in.V,
+			SoftCap: r.softCap, Sink: in.Sink, Mask: r.mask, Q: in.Q, K: in.K, V: in.V,
 		},
 		do: in.DO, have: out, backward: true,
 	}
@@ -87,24 +90,65 @@ func TestSamplesAgreeWithDense(t *testing.T) {
 			t.Errorf("%s: a sample of the oracle is off by %v", c.name, c.Rel)
 		}
 	}
-	if len(v.tensors()) != 5 {
-		t.Errorf("%d tensors were compared, want 5", len(v.tensors()))
+	if len(v.tensors()) != 6 {
+		t.Errorf("%d tensors were compared, want 6", len(v.tensors()))
 	}
+	out.DSink[2]++
 	out.DQ[17*4*8]++
 	out.DV[20*2*8]++
 	o.sampled(v, rows, keys)
-	if v.DQ.Rel == 0 || v.DV.Rel == 0 || v.DK.Rel != 0 || v.Out.Rel != 0 {
+	if v.DSink.Rel == 0 || v.DQ.Rel == 0 || v.DV.Rel == 0 || v.DK.Rel != 0 || v.Out.Rel != 0 {
 		t.Errorf("wrong dq of row 17 and dv of key 20 give %+v %+v", *v.DQ, *v.DV)
+	}
+}
+
+// TestGates: those of the contract, by dtype and tensor.
+func TestGates(t *testing.T) {
+	for _, c := range []struct {
+		dtype        tensors.DType
+		narrow       bool
+		out, dq, dkv float64
+	}{
+		{tensors.F32, false, 1e-5, 1e-5, 1e-5}, {tensors.F32, true, 1e-5, 1e-5, 2e-2},
+		{tensors.F64, false, 1e-12, 1e-12, 1e-12}, {tensors.BF16, false, 8e-3, 2e-2, 2e-2},
+		{tensors.BF16, true, 8e-3, 2e-2, 2e-2},
+	} {
+		r := &request{dtype: c.dtype}
+		r.options.NarrowDKV = c.narrow
+		for name, want := range map[string]float64{"out": c.out, "lse": c.out, "dq": c.dq,
+			"dk": c.dkv, "dv": c.dkv, "dsink": c.dq} {
+			if got := r.gateOf(name); got != want {
+				t.Errorf("%v, narrow %v: %s has the gate %v, want %v", c.dtype, c.narrow, name,
+					got, want)
+			}
+		}
+	}
+	v := &verdict{Out: &tensorCheck{Rel: 0.009}, DQ: &tensorCheck{Rel: 0.019}}
+	v.judge(&request{dtype: tensors.BF16}, 64)
+	if v.Pass || v.Gate != 8e-3 || v.DQ.Gate != 2e-2 ||
+		v.problem().Error() != "the check failed: outside the relative gate of 0.008: out is off "+
+			"by 0.009" {
+		t.Errorf("%+v: %v", v, v.problem())
+	}
+	v = &verdict{Out: &tensorCheck{Rel: 0.007}, DQ: &tensorCheck{Rel: 0.021}}
+	v.judge(&request{dtype: tensors.BF16}, 64)
+	if v.Pass || !strings.HasSuffix(v.problem().Error(), "dq is off by 0.021, its gate is 0.02") {
+		t.Error(v.problem())
+	}
+	v.judge(&request{dtype: tensors.BF16}, 256)
+	if !v.Pass || v.Gate != 16e-3 {
+		t.Errorf("logits of 256: %+v", v)
 	}
 }
 
 func TestWhenToSample(t *testing.T) {
 	// 14 * 64 * 8 * S(S+1)/2 is 5e10 at S = 3735.
-	r := &request{tokens: 3734, heads: 8, dim: 64, mask: "causal", check: checkAuto}
+	r := &request{tokens: 3734, heads: 8, dim: 64, vDim: 64, mask: attn.Causal(3734, 3734),
+		check: checkAuto}
 	if r.samples() {
 		t.Error("3734 tokens are sampled")
 	}
-	r.tokens = 3735
+	r.tokens, r.mask = 3735, attn.Causal(3735, 3735)
 	if !r.samples() {
 		t.Error("3735 tokens are not sampled")
 	}
@@ -137,7 +181,7 @@ func TestGateGrowsWithLogits(t *testing.T) {
 	r, in, out := exact(t)
 	o := &oracle[float64]{problem: attn.Problem{
 		QTokens: 40, KTokens: 40, QHeads: 4, KHeads: 2, D: 8, DV: 8, Scale: 0.3,
-		Mask: r.attnMask(), Q: in.Q, K: in.K, V: in.V,
+		Mask: r.mask, Q: in.Q, K: in.K, V: in.V,
 	}}
 	small := o.largestLogit(all(40), nil)
 	if exact := attn.MaxLogit(&o.problem, nil); small < exact || small > 128 {
@@ -147,7 +191,7 @@ func TestGateGrowsWithLogits(t *testing.T) {
 	if got, want := o.largestLogit(all(40), nil), attn.MaxLogit(&o.problem, nil); got != want {
 		t.Errorf("largest logit %v, want %v", got, want)
 	}
-	r.scale = 300
+	r.scale, r.softCap = 300, 0
 	v, err := checkResults(t.Context(), r, in, out, nil)
 	if err != nil || !(v.Gate > attn.BaseF64) || v.Pass {
 		t.Errorf("another scale: %+v, %v", v, err)
@@ -161,7 +205,7 @@ func TestGateOfASample(t *testing.T) {
 	for _, backward := range []bool{true, false} {
 		o := &oracle[float64]{backward: backward, problem: attn.Problem{
 			QTokens: 40, KTokens: 40, QHeads: 4, KHeads: 2, D: 8, DV: 8, Scale: 300,
-			Mask: r.attnMask(), Q: in.Q, K: in.K, V: in.V,
+			Mask: r.mask, Q: in.Q, K: in.K, V: in.V,
 		}}
 		logit := func(i, h, j int) float64 {
 			sum := 0.0

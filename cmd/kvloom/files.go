@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,11 +14,10 @@ import (
 	"github.com/kvloom/kvloom/internal/safetensors"
 	"github.com/kvloom/kvloom/internal/tensors"
 	"github.com/kvloom/kvloom/plan"
-	"github.com/spf13/pflag"
 )
 
 // openInput opens the input file, checks its tensors and takes the problem's shape from it.
-func (r *request) openInput(set *pflag.FlagSet) error {
+func (r *request) openInput(f *attendFlags) error {
 	bad := func(problem string, args ...any) error {
 		return badValue("in", r.inPath, problem, args...)
 	}
@@ -26,10 +26,6 @@ func (r *request) openInput(set *pflag.FlagSet) error {
 		return bad("%s", fileProblem(err))
 	}
 	r.in = file
-	if _, ok := file.Tensor("sink"); ok {
-		return notYet("in", r.inPath, "tensor sink would change the result: this version reads "+
-			"q, k, v and do, so use a file without it")
-	}
 	q, err := r.inputShape("q", "tokens, heads, dim")
 	if err != nil {
 		return err
@@ -38,22 +34,59 @@ func (r *request) openInput(set *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
-	r.tokens, r.heads, r.kvHeads, r.dim = q[0], q[1], k[1], q[2]
-	v, err := r.inputShape("v", "tokens, kv heads, dim")
+	v, err := r.inputShape("v", "tokens, kv heads, dim of the values")
 	if err != nil {
 		return err
 	}
-	if v[0] == r.tokens && v[1] == r.kvHeads && v[2] != r.dim {
-		return notYet("in", r.inPath, fmt.Sprintf("its values have dim %d, its keys %d: this "+
-			"version needs both alike", v[2], r.dim))
-	}
+	r.tokens, r.heads, r.kvHeads, r.dim, r.vDim = q[0], q[1], k[1], q[2], v[2]
 	if err := r.sameShapes(); err != nil {
 		return err
 	}
 	if r.dtype, err = r.inputDType(); err != nil {
 		return err
 	}
-	return r.flagsAgree(set)
+	if err := r.inputSink(f); err != nil {
+		return err
+	}
+	return r.flagsAgree(f)
+}
+
+// inputSink looks for sink logits in the file, which join the sums whether --sink is given or not.
+func (r *request) inputSink(f *attendFlags) error {
+	t, ok := r.in.Tensor("sink")
+	switch {
+	case !ok && f.sink:
+		return badValue("sink", "true", "--in %s has no tensor \"sink\": add it, in the shape "+
+			"[%d], or leave --sink out", show(r.inPath), r.heads)
+	case !ok:
+		return nil
+	case f.set.Changed("sink") && !f.sink:
+		return badValue("sink", "false", "--in %s has the tensor \"sink\", which changes the "+
+			"result: use a file without it, or leave --sink out", show(r.inPath))
+	case len(t.Shape) != 1 || t.Shape[0] != r.heads:
+		return badValue("in", r.inPath, "tensor \"sink\" has the shape %v: it must be [%d], a "+
+			"logit for each query head", t.Shape, r.heads)
+	}
+	d, err := r.in.DType("sink")
+	if err != nil {
+		return badValue("in", r.inPath, "%s", fileProblem(err))
+	}
+	if d.Bytes() > r.dtype.AccBytes() {
+		return badValue("in", r.inPath, "tensor \"sink\" is %v and the sums of %v tensors are "+
+			"not: store it as f32", d, r.dtype)
+	}
+	data, err := safetensors.Read[float64](r.in, "sink")
+	if err != nil {
+		return badValue("in", r.inPath, "%s", fileProblem(err))
+	}
+	for h, x := range data {
+		if math.IsNaN(x) || math.IsInf(x, 1) {
+			return badValue("in", r.inPath, "element %d of the tensor \"sink\" is %v: it must be "+
+				"a number, or -Inf for no sink", h, x)
+		}
+	}
+	r.sink = true
+	return nil
 }
 
 // fileProblem is what an error of a file says, without the path.
@@ -85,16 +118,16 @@ func (r *request) inputShape(name, dims string) ([]int, error) {
 	return t.Shape, nil
 }
 
-// sameShapes compares k, v and do with what q says.
+// sameShapes compares k, v and do with what q and v say.
 func (r *request) sameShapes() error {
 	for _, x := range []struct {
-		name  string
-		heads int
-	}{{"k", r.kvHeads}, {"v", r.kvHeads}, {"do", r.heads}} {
+		name       string
+		heads, dim int
+	}{{"k", r.kvHeads, r.dim}, {"v", r.kvHeads, r.vDim}, {"do", r.heads, r.vDim}} {
 		if _, ok := r.in.Tensor(x.name); !ok && x.name == "do" {
 			if r.backward {
 				return badValue("in", r.inPath, "has no tensor \"do\", which --backward needs: "+
-					"add it, in the shape of q, or leave --backward out")
+					"add it, in the shape of out, or leave --backward out")
 			}
 			continue
 		}
@@ -102,9 +135,9 @@ func (r *request) sameShapes() error {
 		if err != nil {
 			return err
 		}
-		if have[0] != r.tokens || have[1] != x.heads || have[2] != r.dim {
+		if have[0] != r.tokens || have[1] != x.heads || have[2] != x.dim {
 			return badValue("in", r.inPath, "tensor %q has the shape %v, but q [%d %d %d] needs "+
-				"[%d %d %d]", x.name, have, r.tokens, r.heads, r.dim, r.tokens, x.heads, r.dim)
+				"[%d %d %d]", x.name, have, r.tokens, r.heads, r.dim, r.tokens, x.heads, x.dim)
 		}
 	}
 	return nil
@@ -128,24 +161,27 @@ func (r *request) inputDType() (tensors.DType, error) {
 				"dtype", name, d, first)
 		}
 	}
-	if first == tensors.BF16 {
-		return 0, notYet("in", r.inPath, "its dtype is bf16: this version has f32 and f64")
-	}
 	return first, nil
 }
 
 // flagsAgree refuses flags that say something else than the file.
-func (r *request) flagsAgree(set *pflag.FlagSet) error {
+func (r *request) flagsAgree(f *attendFlags) error {
+	set := f.set
 	for _, x := range []struct {
 		flag string
 		has  int
 	}{
 		{"tokens", r.tokens}, {"heads", r.heads}, {"kv-heads", r.kvHeads}, {"dim", r.dim},
+		{"v-dim", r.vDim},
 	} {
 		value := set.Lookup(x.flag).Value.String()
 		if n, err := parseSize(value); set.Changed(x.flag) && (err != nil || n != uint64(x.has)) {
 			return disagrees(x.flag, value, strconv.Itoa(x.has), r.inPath)
 		}
+	}
+	if r.docs != nil && r.docs[len(r.docs)-1] != r.tokens {
+		return badValue("docs", f.docs, "ends with %d, --in %s has %d tokens: end it with %d",
+			r.docs[len(r.docs)-1], show(r.inPath), r.tokens, r.tokens)
 	}
 	value := set.Lookup("dtype").Value.String()
 	if set.Changed("dtype") && value != r.dtype.String() {
@@ -208,23 +244,26 @@ func withoutPath(err error) error {
 	return err
 }
 
-// loadInputs reads or draws the problem's tensors.
+// loadInputs reads or draws the problem's tensors. Drawn ones are rounded to the dtype.
 func loadInputs[T attn.Float](r *request) (kvloom.Inputs[T], error) {
 	var in kvloom.Inputs[T]
-	query, kv := r.elements()
+	q, k, v, out := r.elements()
 	for _, x := range []struct {
 		to   *[]T
 		name string
 		n    int
 		skip bool
 	}{
-		{&in.Q, "q", query, false}, {&in.K, "k", kv, false}, {&in.V, "v", kv, false},
-		{&in.DO, "do", query, !r.backward},
+		{&in.Q, "q", q, false}, {&in.K, "k", k, false}, {&in.V, "v", v, false},
+		{&in.DO, "do", out, !r.backward}, {&in.Sink, "sink", r.heads, !r.sink},
 	} {
 		switch {
 		case x.skip:
 		case r.in == nil:
 			*x.to = tensors.Draw[T](r.seed, x.name, x.n)
+			if r.dtype == tensors.BF16 {
+				tensors.RoundBF16(*x.to)
+			}
 		default:
 			data, err := safetensors.Read[T](r.in, x.name)
 			if err != nil {
@@ -236,19 +275,25 @@ func loadInputs[T attn.Float](r *request) (kvloom.Inputs[T], error) {
 	return in, nil
 }
 
-// saveOutputs writes the results, if a file was asked for.
+// saveOutputs writes the results, if a file was asked for: out and gradients in the dtype, lse and
+// dsink as they were summed.
 func saveOutputs[T attn.Float](r *request, out kvloom.Outputs[T], planHash string) error {
 	if r.outPath == "" {
 		return nil
 	}
-	q, kv := []int{r.tokens, r.heads, r.dim}, []int{r.tokens, r.kvHeads, r.dim}
+	tensor := func(name string, heads, dim int, data []T) safetensors.Field {
+		return safetensors.NewFieldAs(name, r.dtype, []int{r.tokens, heads, dim}, data)
+	}
 	fields := []safetensors.Field{
-		safetensors.NewField("out", q, out.Out),
+		tensor("out", r.heads, r.vDim, out.Out),
 		safetensors.NewField("lse", []int{r.tokens, r.heads}, out.LSE),
 	}
 	if r.backward {
-		fields = append(fields, safetensors.NewField("dq", q, out.DQ),
-			safetensors.NewField("dk", kv, out.DK), safetensors.NewField("dv", kv, out.DV))
+		fields = append(fields, tensor("dq", r.heads, r.dim, out.DQ),
+			tensor("dk", r.kvHeads, r.dim, out.DK), tensor("dv", r.kvHeads, r.vDim, out.DV))
+	}
+	if out.DSink != nil {
+		fields = append(fields, safetensors.NewField("dsink", []int{r.heads}, out.DSink))
 	}
 	err := safetensors.Write(r.outPath, fields, map[string]string{"plan_hash": planHash})
 	if err != nil {

@@ -176,9 +176,18 @@ func (c *choice) check() error {
 	case slices.Contains(c.works, c.value):
 		return nil
 	case slices.Contains(c.later, c.value):
-		return notYet(c.flag, c.value, "this version has "+strings.Join(c.works, " and "))
+		return notYet(c.flag, c.value, "this version has "+listed(c.works, "and"))
 	}
-	return badValue(c.flag, c.value, "is unknown: use %s", strings.Join(c.works, " or "))
+	return badValue(c.flag, c.value, "is unknown: use %s", listed(c.works, "or"))
+}
+
+// listed puts words into a list with a last word before the last one.
+func listed(words []string, last string) string {
+	n := len(words) - 1
+	if n < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:n], ", ") + " " + last + " " + words[n]
 }
 
 // bindTrace declares --trace, for the commands that name it in does.

@@ -12,12 +12,12 @@ import (
 // could run.
 func (r *request) fitsMemory() error {
 	query, kv := float64(r.tokens)*float64(r.heads), float64(r.tokens)*float64(r.kvHeads)
-	elements := 2*query + 2*kv
+	elements := (query + kv) * float64(r.dim+r.vDim) // q, k, v, out; and do, dq, dk, dv
 	if r.backward {
-		elements = 4*query + 4*kv
+		elements *= 2
 	}
 	const copies = 2 // the caller's and the shards
-	need := copies * elements * float64(r.dim) * float64(r.dtype.Bytes())
+	need := copies * elements * float64(r.dtype.Bytes())
 	have, ok := machineBytes()
 	if !ok || need <= have {
 		return nil

@@ -124,8 +124,5 @@ func divisors(n int) string {
 	if len(all) > 8 {
 		return strings.Join(all[:8], ", ") + " or another divisor"
 	}
-	if len(all) == 1 {
-		return all[0]
-	}
-	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
+	return listed(all, "or")
 }

@@ -74,10 +74,7 @@ func (f *planFlags) bindBackward(cmd *cobra.Command) {
 }
 
 // planRequest is a plan that the flags ask for.
-type planRequest struct {
-	*request
-	plan *plan.Plan
-}
+type planRequest struct{ *request }
 
 // planned reads and checks the flags and makes the plan. The caller closes the request.
 func (f *planFlags) planned() (*planRequest, error) {
@@ -85,13 +82,7 @@ func (f *planFlags) planned() (*planRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := r.config()
-	p, err := cfg.Plan(0)
-	if err != nil {
-		r.close()
-		return nil, &requestError{problem: err.Error()}
-	}
-	return &planRequest{request: r, plan: p}, nil
+	return &planRequest{r}, nil
 }
 
 // sealing is a plan that notes the hashes of the programs that it hands out, so that no program is
@@ -146,15 +137,13 @@ func (r *planRequest) schemeWords() string {
 	if r.ring.Lanes == 2 {
 		s += ", two lanes"
 	}
-	return s
+	return s + r.optionText()
 }
 
-// heading is the problem in two lines.
+// heading is the problem in two lines, and what was chosen in a third.
 func (r *planRequest) heading(hash string) string {
-	return fmt.Sprintf("%d tokens, %d query heads, %d KV heads, dim %d, %s, %s mask\n"+
-		"mesh %dx%d %s, %s layout, %s; plan %.12s\n\n",
-		r.tokens, r.heads, r.kvHeads, r.dim, r.dtype, r.mask,
-		r.mesh.Head, r.mesh.Ring, r.mesh.Placement, r.layout, r.schemeWords(), hash)
+	return fmt.Sprintf("%s\n%s; plan %.12s\n%s\n", r.problemText(), r.planText(r.schemeWords()),
+		hash, r.choiceText())
 }
 
 // savePlan writes the plan's text where --out says, if it does.

@@ -6,24 +6,31 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/kvloom/kvloom/choose"
 	"github.com/kvloom/kvloom/plan"
 	"github.com/spf13/cobra"
 )
 
 func newPlanCost(std streams) *cobra.Command {
-	f := &planFlags{attendFlags: attendFlags{does: []string{"topology"}}}
+	f := &planFlags{attendFlags: attendFlags{clocked: true}}
 	cmd := &cobra.Command{
 		Use:   "cost",
 		Short: "prices a plan on a modelled cluster",
 		Long: "cost says what the plan of a problem takes on the cluster that --topology " +
 			"describes: time,\ntime in which a device waits for a link, bytes by link, memory; " +
-			"per rank, and step by step\nfor the slowest rank. Nothing is run.",
+			"per rank, and step by step\nfor the slowest rank. With --candidates it prices every " +
+			"layout, scheme and rotation that no\nflag names, and says which is best. Nothing is " +
+			"run.",
 		Args: flagsOnly,
 		RunE: func(*cobra.Command, []string) error { return f.cost(std) },
 	}
 	f.bindPlan(cmd)
 	f.bindBackward(cmd)
-	cmd.Flags().StringVar(&f.topology, "topology", "", "the cluster, a YAML or JSON `file`")
+	set := cmd.Flags()
+	set.BoolVar(&f.survey, "candidates", false, "price all candidates: layouts, schemes and "+
+		"rotations that are not given by name")
+	set.Lookup("topology").Usage = "the cluster: a YAML or JSON `file` (default nodes of 8 ranks " +
+		"with 400 TFLOP/s each, links of 400 and 50 GB/s)"
 	return cmd
 }
 
@@ -40,6 +47,25 @@ type costJSON struct {
 	Bytes          map[string]int64 `json:"bytes"`
 	PeakBytes      int64            `json:"peak_bytes"`
 	Steps          []costStepJSON   `json:"steps"`
+	Layout         string           `json:"layout"`
+	Scheme         string           `json:"scheme"`
+	waysJSON
+	Candidates []candidateJSON `json:"candidates,omitempty"`
+}
+
+// candidateJSON is a row of the table of candidates: seconds are modelled, compute and exposed are
+// those of the slowest rank, bytes those that all ranks send, peak_bytes the most of any rank.
+type candidateJSON struct {
+	Layout         string `json:"layout"`
+	Scheme         string `json:"scheme"`
+	Rotate         string `json:"rotate"`
+	Seconds        number `json:"seconds"`
+	ComputeSeconds number `json:"compute_seconds"`
+	ExposedSeconds number `json:"exposed_seconds"`
+	Bytes          int64  `json:"bytes"`
+	PeakBytes      int64  `json:"peak_bytes"`
+	Imbalance      number `json:"imbalance"`
+	Refused        string `json:"refused,omitempty"`
 }
 
 type costStepJSON struct {
@@ -52,27 +78,16 @@ type costStepJSON struct {
 }
 
 func (f *planFlags) cost(std streams) error {
-	if !f.set.Changed("topology") {
-		return &requestError{flag: "topology", problem: "is needed: name a YAML or JSON file of " +
-			"the cluster, such as\n  " + topologyExample}
-	}
 	r, err := f.planned()
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	top, err := readTopology(f.topology)
-	if err != nil {
-		return err
-	}
-	if err := top.Fits(r.mesh.Ranks()); err != nil {
-		return badValue("topology", f.topology, "%v", err)
-	}
 	if err := r.savePlan(); err != nil {
 		return err
 	}
 	sealed := newSealing(r.plan)
-	e, err := plan.Cost(sealed, top, plan.CostOptions{Passes: r.passes()})
+	e, err := plan.Cost(sealed, r.topology, plan.CostOptions{Passes: r.passes()})
 	if err != nil {
 		return badValue("topology", f.topology, "%v", err)
 	}
@@ -81,9 +96,18 @@ func (f *planFlags) cost(std streams) error {
 		return err
 	}
 	if f.json {
-		return printJSON(std.out, newCostJSON(e, hash.String(), r.passes()))
+		x := newCostJSON(e, hash.String(), r.passes())
+		x.Layout, x.Scheme, x.waysJSON = r.layoutText(), r.scheme, r.ways()
+		if f.survey {
+			x.Candidates = candidatesJSON(r.choice)
+		}
+		return printJSON(std.out, x)
 	}
-	return printText(std.out, r.heading(hash.String())+costPage(r, top, e))
+	page := r.heading(hash.String())
+	if f.survey {
+		page += candidatesPage(r.choice)
+	}
+	return printText(std.out, page+costPage(r, r.topology, e))
 }
 
 func newCostJSON(e *plan.Estimate, hash string, passes []plan.Pass) *costJSON {
@@ -99,14 +123,50 @@ func newCostJSON(e *plan.Estimate, hash string, passes []plan.Pass) *costJSON {
 	for k := range plan.NumLinkKinds {
 		x.Bytes[k.String()] = s.BytesBy(k)
 	}
-	for c := plan.A2AForward; c <= plan.A2ABackward; c++ {
-		x.Bytes[c.String()] = s.BytesOf(c)
+	for c := range plan.NumClasses {
+		if n := s.BytesOf(c); n > 0 || c <= plan.A2ABackward {
+			x.Bytes[c.String()] = n
+		}
 	}
 	for _, t := range e.Steps {
 		x.Steps = append(x.Steps, costStepJSON{t.Pass.String(), t.Tick, t.Flops, t.Bytes,
 			seconds(t.Nanos), seconds(t.ExposedNanos)})
 	}
 	return x
+}
+
+func candidatesJSON(t *choose.Table) []candidateJSON {
+	out := []candidateJSON{}
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		out = append(out, candidateJSON{r.Layout, r.Scheme, r.Rotate, seconds(r.Nanos),
+			seconds(r.ComputeNanos), seconds(r.ExposedNanos), r.SentBytes, r.PeakBytes,
+			number(r.WorkRatio), r.Refused})
+	}
+	return out
+}
+
+// candidatesPage is the table of candidates, in their order; the chosen one has a mark.
+func candidatesPage(c *choose.Table) string {
+	t := plainTable("", "layout", "scheme", "rotate", "time", "compute", "exposed wait", "sent",
+		"peak memory", "largest/mean")
+	refused := ""
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		mark := ""
+		if i == c.Best {
+			mark = ">"
+		}
+		if r.Refused != "" {
+			t.AppendRow(table.Row{mark, r.Layout, r.Scheme, r.Rotate, "refused"})
+			refused += fmt.Sprintf("%s: %s\n", r.Name(), r.Refused)
+			continue
+		}
+		t.AppendRow(table.Row{mark, r.Layout, r.Scheme, r.Rotate, nanosText(r.Nanos),
+			nanosText(r.ComputeNanos), nanosText(r.ExposedNanos), bytesText(r.SentBytes),
+			bytesText(r.PeakBytes), fmt.Sprintf("%.3f", r.WorkRatio)})
+	}
+	return t.Render() + "\n" + refused + "\n"
 }
 
 func seconds(nanos int64) number { return number(float64(nanos) / 1e9) }

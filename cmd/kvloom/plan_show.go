@@ -15,8 +15,9 @@ func newPlanShow(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "shows who does what, and when",
-		Long: "show prints the plan of a problem: what each rank holds and does, at which ring " +
-			"step each\nchunk of queries meets each chunk of keys, and the timeline of one rank.",
+		Long: "show prints the plan of a problem: what each rank holds and does, the mask, at " +
+			"which ring\nstep each chunk of queries meets each chunk of keys, and the timeline " +
+			"of one rank.",
 		Args: flagsOnly,
 		RunE: func(*cobra.Command, []string) error { return f.showPlan(std) },
 	}
@@ -35,6 +36,10 @@ type showJSON struct {
 	Mesh     *meshJSON      `json:"mesh"`
 	Passes   []string       `json:"passes"`
 	Ranks    []planRankJSON `json:"ranks"`
+	Scheme   string         `json:"scheme"`
+	Layout   string         `json:"layout"`
+	Mask     string         `json:"mask"`
+	waysJSON
 }
 
 // planRankJSON is one rank: spans are the query tokens at home, q_heads and kv_heads what it
@@ -90,7 +95,8 @@ func (f *planFlags) showPlan(std streams) error {
 		}
 	}
 	if f.json {
-		x := &showJSON{PlanHash: hash.String(), Ranks: ranks, Mesh: newReport(r.request).Mesh}
+		x := &showJSON{PlanHash: hash.String(), Ranks: ranks, Mesh: newReport(r.request).Mesh,
+			Scheme: r.scheme, Layout: r.layoutText(), Mask: r.maskName, waysJSON: r.ways()}
 		for _, p := range r.passes() {
 			x.Passes = append(x.Passes, p.String())
 		}
@@ -185,7 +191,7 @@ func runText(h [2]int32) string { return fmt.Sprintf("%d:%d", h[0], h[1]) }
 
 // showPage is what follows the ranks: grid, timelines, program.
 func (f *planFlags) showPage(r *planRequest, rank int, g *grid) (string, error) {
-	page := "\n" + g.fit().text()
+	page := "\n" + maskPage(r.mask, r.tokens) + "\n" + g.fit().text()
 	for _, pass := range r.passes() {
 		p, err := r.plan.Program(pass, rank)
 		if err != nil {

@@ -38,12 +38,12 @@ func (g *grid) drawable() *grid {
 }
 
 // svg draws the grid: a cell has the colour of the ranks that compute it and the step at which they
-// do; it is paler where the mask allows a part of its pairs only.
+// do; it is paler the fewer of its pairs the mask allows.
 func (g *grid) svg(r *planRequest) string {
 	n, digits := max(len(g.rows), len(g.cols)), g.widths()[2]
 	side := min(max(svgSide/n, 9+5*digits), 56)
 	w, h := svgLeft+side*len(g.cols)+svgRight, svgTop+side*len(g.rows)+svgBottom
-	legend := g.legend()
+	legend := g.legend(r.mesh.Ring)
 	h = max(h, svgTop+20*(len(legend)+4))
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" `+
@@ -51,8 +51,8 @@ func (g *grid) svg(r *planRequest) string {
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", w, h)
 	svgText(&b, 12, 24, "start", 16, "#111111", fmt.Sprintf("%d tokens on %dx%d ranks, %s",
 		r.tokens, r.mesh.Head, r.mesh.Ring, r.schemeWords()))
-	svgText(&b, 12, 44, "start", svgFont, "#555555", fmt.Sprintf("%s mask, %s layout, %s; the "+
-		"number in a cell is the ring step", r.mask, r.layout, r.mesh.Placement))
+	svgText(&b, 12, 44, "start", svgFont, "#555555", fmt.Sprintf("%s, %s layout, %s; the number "+
+		"in a cell is the ring step", r.maskText(), r.layoutText(), r.mesh.Placement))
 	g.svgAxes(&b, side)
 	for i := range g.rows {
 		for k := range g.cols {
@@ -63,16 +63,16 @@ func (g *grid) svg(r *planRequest) string {
 	svgText(&b, x, svgTop+4, "start", svgFont, "#111111", "computed by")
 	for i, l := range legend {
 		y := svgTop + 20*(i+1)
-		if l.shard >= 0 {
+		if l.colour != "" {
 			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="14" height="14" fill="%s"/>`+"\n", x, y-6,
-				svgColour(l.shard, r.mesh.Ring))
+				l.colour)
 		}
 		svgText(&b, x+22, y+5, "start", svgFont, "#111111", l.words)
 	}
 	y := svgTop + 20*(len(legend)+2)
-	fmt.Fprintf(&b, `<rect x="%d" y="%d" width="14" height="14" fill="%s" fill-opacity="0.45"/>`+
-		"\n", x, y-6, svgColour(0, r.mesh.Ring))
-	svgText(&b, x+22, y+5, "start", svgFont, "#111111", "paler: a part is masked")
+	fmt.Fprintf(&b, `<rect x="%d" y="%d" width="14" height="14" fill="%s" fill-opacity="%g"/>`+
+		"\n", x, y-6, svgColour(0, r.mesh.Ring), svgShade(1, 2))
+	svgText(&b, x+22, y+5, "start", svgFont, "#111111", "paler: a part is masked, here half")
 	b.WriteString("</svg>\n")
 	return b.String()
 }
@@ -99,10 +99,12 @@ func (g *grid) svgCell(b *strings.Builder, r *planRequest, i, k, side, size int)
 	x, y := svgLeft+side*k, svgTop+side*i
 	fill, opacity := "#f2f2f2", 1.0
 	if !c.none {
-		fill = svgColour(row.shard(), r.mesh.Ring)
-		if c.pairs < int64(row.hi-row.lo)*int64(col.hi-col.lo) {
-			opacity = 0.45
+		by := row
+		if g.byKeys {
+			by = col
 		}
+		fill = g.colour(by, r.mesh.Ring)
+		opacity = svgShade(c.pairs, int64(row.hi-row.lo)*int64(col.hi-col.lo))
 	}
 	fmt.Fprintf(b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s" fill-opacity="%g" `+
 		`stroke="#ffffff"/>`+"\n", x, y, side, side, fill, opacity)
@@ -111,37 +113,66 @@ func (g *grid) svgCell(b *strings.Builder, r *planRequest, i, k, side, size int)
 	}
 }
 
-// shard is whose colour a row has: the first of those that hold it.
-func (c *chunk) shard() int { return slices.Min(c.shards) }
-
-// legendLine is a colour and whose it is.
-type legendLine struct {
-	shard int // -1: a line of words
-	words string
+// svgShade is the opacity of a cell of which so many pairs are allowed, in hundredths.
+func svgShade(pairs, all int64) float64 {
+	if pairs >= all {
+		return 1
+	}
+	return math.Round(25+50*float64(pairs)/float64(all)) / 100
 }
 
-// legend names the shards whose colours the rows have.
-func (g *grid) legend() []legendLine {
+// colour is whose colour a chunk has: that of the first shard that holds it. Bins that lie on many
+// shards have one of their own.
+func (g *grid) colour(c *chunk, ring int) string {
+	if g.many(c) {
+		return "#b4bfd0"
+	}
+	return svgColour(slices.Min(c.shards), ring)
+}
+
+// many tells whether a chunk is a bin that lies on several shards.
+func (g *grid) many(c *chunk) bool {
+	return g.binned && slices.Min(c.shards) != slices.Max(c.shards)
+}
+
+// legendLine is a colour and whose it is.
+type legendLine struct{ colour, words string } // no colour: a line of words
+
+// legend names the shards whose colours the cells have.
+func (g *grid) legend(ring int) []legendLine {
 	const most = 32
+	by := g.rows
+	if g.byKeys {
+		by = g.cols
+	}
 	var out []legendLine
-	seen := map[int]bool{}
-	for i := range g.rows {
-		row := &g.rows[i]
-		if seen[row.shard()] {
+	seen := map[string]bool{}
+	for i := range by {
+		c := &by[i]
+		colour := g.colour(c, ring)
+		key := fmt.Sprint(colour, slices.Min(c.shards))
+		if g.many(c) {
+			key = colour
+		}
+		if seen[key] {
 			continue
 		}
-		seen[row.shard()] = true
+		seen[key] = true
 		if len(out) == most {
-			out = append(out, legendLine{-1, "and more, row by row"})
+			out = append(out, legendLine{"", "and more, row by row"})
 			break
 		}
 		word := "ranks"
-		ranks := numbersText(row.ranks)
-		if len(row.ranks) == 1 {
+		ranks := numbersText(c.ranks)
+		if len(c.ranks) == 1 {
 			word = "rank"
 		}
-		out = append(out, legendLine{row.shard(), fmt.Sprintf("%s %s: shard c%s", word, ranks,
-			numbersText(row.shards))})
+		line := legendLine{colour, fmt.Sprintf("%s %s: shard c%s", word, ranks,
+			numbersText(c.shards))}
+		if g.many(c) {
+			line.words = "several: see plan show as text"
+		}
+		out = append(out, line)
 	}
 	return out
 }

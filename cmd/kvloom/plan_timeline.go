@@ -8,22 +8,27 @@ import (
 	"github.com/kvloom/kvloom/plan"
 )
 
-// timeline is one rank's pass as a list of the KV blocks that come by.
+// timeline is one rank's pass as a list of the blocks that come by: of KV, or of queries where
+// those travel.
 type timeline struct {
 	h      *plan.Header
 	p      *plan.Program
+	moves  plan.Tensor // KV or Q
+	parts  bool        // parts of out travel home
+	bases  []int32     // first ticks of the chunks of heads
 	blocks []visit
 	before []piece // exchanges, before the first attend and after it
 	after  []piece
 }
 
-// visit is one KV block, or one lane of it, at the rank.
+// visit is one block, or one lane of it, at the rank.
 type visit struct {
-	set            plan.SetID
-	tick           int32 // of its attend; -1 if it only passes through
-	from, to       []int // peers of the KV block
-	dkvFrom, dkvTo []int // peers of its gradient
-	flops          int64
+	set              plan.SetID
+	chunk            int
+	tick             int32 // of its attend; -1 if it only passes through
+	from, to         []int // peers of the block
+	backFrom, backTo []int // peers of what it brings home: dkv, dq or parts of out
+	flops            int64
 }
 
 // piece is what one exchange of a tensor brings in and takes away.
@@ -35,19 +40,31 @@ type piece struct {
 
 // newTimeline reads a program in the order of its list, which is that of the ring steps.
 func newTimeline(h *plan.Header, p *plan.Program) *timeline {
-	t := &timeline{h: h, p: p}
-	attended := false
+	t := &timeline{h: h, p: p, moves: plan.KV, bases: chunkBases(p)}
+	for i := range p.Ops {
+		if p.Ops[i].Kind == plan.Send || p.Ops[i].Kind == plan.Recv {
+			switch plan.ClassOf(p.Pass, p.Ops[i].Lane) {
+			case plan.QForward, plan.QBackward:
+				t.moves = plan.Q
+			case plan.PartForward:
+				t.moves, t.parts = plan.Q, true
+			}
+		}
+	}
 	for i := range p.Ops {
 		op, args := &p.Ops[i], p.Args(i)
 		switch op.Kind {
 		case plan.Attend, plan.AttendBackward:
-			v := t.visit(args[1].Set)
+			set := args[1].Set
+			if t.moves == plan.Q {
+				set = args[0].Set
+			}
+			v := t.visit(set, op.Tick)
 			v.tick = op.Tick
 			c := plan.Count(h, one(p, i))
 			v.flops += c.Flops
-			attended = true
 		case plan.Send, plan.Recv:
-			t.transfer(op, &args[0], attended)
+			t.transfer(op, &args[0])
 		}
 	}
 	return t
@@ -60,45 +77,62 @@ func one(p *plan.Program, op int) *plan.Program {
 	return out
 }
 
-func (t *timeline) visit(set plan.SetID) *visit {
+// visit is the row of a set, in the chunk of heads that a tick belongs to.
+func (t *timeline) visit(set plan.SetID, tick int32) *visit {
+	chunk := 0
+	for i, base := range t.bases {
+		if tick >= base {
+			chunk = i
+		}
+	}
 	for i := range t.blocks {
-		if t.blocks[i].set == set {
+		if t.blocks[i].set == set && t.blocks[i].chunk == chunk {
 			return &t.blocks[i]
 		}
 	}
-	t.blocks = append(t.blocks, visit{set: set, tick: -1})
+	t.blocks = append(t.blocks, visit{set: set, chunk: chunk, tick: -1})
 	return &t.blocks[len(t.blocks)-1]
 }
 
-func (t *timeline) transfer(op *plan.Op, a *plan.Operand, attended bool) {
+func (t *timeline) transfer(op *plan.Op, a *plan.Operand) {
 	peer, sends := int(op.Peer), op.Kind == plan.Send
+	note := func(from, to *[]int) {
+		if sends {
+			from = to
+		}
+		*from = append(*from, peer)
+	}
 	switch plan.ClassOf(t.p.Pass, op.Lane) {
-	case plan.KVForward, plan.KVBackward:
-		v := t.visit(a.Set)
-		if sends {
-			v.to = append(v.to, peer)
-		} else {
-			v.from = append(v.from, peer)
-		}
-	case plan.DKVHops:
-		v := t.visit(a.Set)
-		if sends {
-			v.dkvTo = append(v.dkvTo, peer)
-		} else {
-			v.dkvFrom = append(v.dkvFrom, peer)
-		}
+	case plan.KVForward, plan.KVBackward, plan.QForward, plan.QBackward:
+		v := t.visit(a.Set, op.Tick)
+		note(&v.from, &v.to)
+	case plan.DKVHops, plan.DQHops, plan.PartForward:
+		v := t.visit(a.Set, op.Tick)
+		note(&v.backFrom, &v.backTo)
 	default:
-		list := &t.before
-		if attended {
-			list = &t.after
+		list := &t.after
+		if t.gathers(a.Tensor) {
+			list = &t.before
 		}
 		p := pieceOf(list, a.Tensor)
+		note(&p.in, &p.out)
 		if sends {
-			p.out, p.bytesOut = append(p.out, peer), p.bytesOut+t.h.OperandBytes(a)
+			p.bytesOut += t.h.OperandBytes(a)
 		} else {
-			p.in, p.bytesIn = append(p.in, peer), p.bytesIn+t.h.OperandBytes(a)
+			p.bytesIn += t.h.OperandBytes(a)
 		}
 	}
+}
+
+// gathers tells whether a tensor is exchanged before it is attended with, not after.
+func (t *timeline) gathers(x plan.Tensor) bool {
+	switch x {
+	case plan.Q, plan.KV, plan.DO:
+		return true
+	case plan.Out:
+		return t.p.Pass == plan.Backward
+	}
+	return false
 }
 
 func pieceOf(list *[]piece, tensor plan.Tensor) *piece {
@@ -115,10 +149,17 @@ func (t *timeline) text(steps stepClock) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "timeline of rank %d, %v\n", t.p.Rank, t.p.Pass)
 	pieces(&b, t.before, "before")
-	head := []any{"step", "block", "tokens", "kv from", "kv to", "work"}
+	moves, back := "kv", "dkv"
+	if t.moves == plan.Q {
+		moves, back = "q", "dq"
+	}
+	head := []any{"step", "block", "tokens", moves + " from", moves + " to", "work"}
 	backward := t.p.Pass == plan.Backward
-	if backward {
-		head = append(head, "dkv from", "dkv to")
+	if t.parts {
+		back = "part"
+	}
+	if backward || t.parts {
+		head = append(head, back+" from", back+" to")
 	}
 	table := plainTable(head...)
 	for _, v := range t.blocks {
@@ -126,13 +167,15 @@ func (t *timeline) text(steps stepClock) string {
 		switch {
 		case v.tick >= 0:
 			step, work = fmt.Sprint(steps.of(v.tick)), flopsText(v.flops)
-		case len(v.to) > 0:
+		case len(v.from) > 0 && len(v.to) > 0:
 			work = "passes on"
+		case len(v.to) > 0:
+			work = "gives"
 		}
 		row := []any{step, t.h.Names[v.set], setText(t.h, v.set), peersText(v.from),
 			peersText(v.to), work}
-		if backward {
-			row = append(row, peersText(v.dkvFrom), peersText(v.dkvTo))
+		if backward || t.parts {
+			row = append(row, peersText(v.backFrom), peersText(v.backTo))
 		}
 		table.AppendRow(row)
 	}
@@ -151,6 +194,12 @@ func pieces(b *strings.Builder, list []piece, when string) {
 func peersText(peers []int) string {
 	if len(peers) == 0 {
 		return "-"
+	}
+	peers = slices.Clone(peers)
+	for i := len(peers) - 1; i >= 0; i-- { // each once, in the order of the steps
+		if slices.Contains(peers[:i], peers[i]) {
+			peers = slices.Delete(peers, i, i+1)
+		}
 	}
 	var words []string
 	for _, p := range peers {

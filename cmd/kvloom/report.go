@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/kvloom/kvloom"
@@ -16,16 +17,17 @@ import (
 // report is attend's JSON object. What is not known, because a run failed or was not asked for, is
 // left out. Counts, bytes and seconds are those of one round, the mean over --rounds.
 type report struct {
-	OK             bool           `json:"ok"`
-	Error          *failureJSON   `json:"error,omitempty"`
-	Mesh           *meshJSON      `json:"mesh,omitempty"`
-	Scheme         string         `json:"scheme,omitempty"`
-	Layout         string         `json:"layout,omitempty"`
-	Mask           string         `json:"mask,omitempty"`
-	Tokens         int            `json:"tokens,omitempty"`
-	Heads          int            `json:"heads,omitempty"`
-	KVHeads        int            `json:"kv_heads,omitempty"`
-	Dim            int            `json:"dim,omitempty"`
+	OK      bool         `json:"ok"`
+	Error   *failureJSON `json:"error,omitempty"`
+	Mesh    *meshJSON    `json:"mesh,omitempty"`
+	Scheme  string       `json:"scheme,omitempty"`
+	Layout  string       `json:"layout,omitempty"`
+	Mask    string       `json:"mask,omitempty"`
+	Tokens  int          `json:"tokens,omitempty"`
+	Heads   int          `json:"heads,omitempty"`
+	KVHeads int          `json:"kv_heads,omitempty"`
+	Dim     int          `json:"dim,omitempty"`
+	waysJSON
 	DType          string         `json:"dtype,omitempty"`
 	Seed           *uint64        `json:"seed,omitempty"`
 	Scale          *number        `json:"scale,omitempty"`
@@ -47,6 +49,55 @@ type report struct {
 	homeTokens []int // of each rank, for the table
 }
 
+// waysJSON is what else is unusual about a problem and its plan; what is usual is left out, but the
+// dimension of values and what goes round backward.
+type waysJSON struct {
+	VDim       int         `json:"v_dim,omitempty"`
+	Documents  int         `json:"documents,omitempty"`
+	SoftCap    number      `json:"softcap,omitempty"`
+	Sink       bool        `json:"sink,omitempty"`
+	Rotate     string      `json:"rotate,omitempty"`
+	Lanes      int         `json:"lanes,omitempty"`
+	HeadChunks int         `json:"head_chunks,omitempty"`
+	DKVWire    string      `json:"dkv_wire,omitempty"`
+	Choice     *choiceJSON `json:"choice,omitempty"`
+}
+
+// choiceJSON is what auto chose, with the modelled seconds of a round of each pass, and why.
+type choiceJSON struct {
+	Layout     string `json:"layout"`
+	Scheme     string `json:"scheme"`
+	Rotate     string `json:"rotate"`
+	Seconds    number `json:"seconds"`
+	Why        string `json:"why"`
+	Candidates int    `json:"candidates"`
+}
+
+// ways is what a report says of the request besides the usual.
+func (r *request) ways() waysJSON {
+	x := waysJSON{VDim: r.vDim, SoftCap: number(r.softCap), Sink: r.sink, Rotate: r.rotateName(),
+		HeadChunks: r.options.HeadChunks, Choice: r.choiceJSON()}
+	if r.docs != nil {
+		x.Documents = len(r.docs) - 1
+	}
+	if n := r.ring.LaneCount(); n > 1 {
+		x.Lanes = n
+	}
+	if r.options.NarrowDKV {
+		x.DKVWire = tensors.BF16.String()
+	}
+	return x
+}
+
+func (r *request) choiceJSON() *choiceJSON {
+	if r.choice == nil {
+		return nil
+	}
+	c := r.choice.Chosen()
+	return &choiceJSON{Layout: c.Layout, Scheme: c.Scheme, Rotate: c.Rotate,
+		Seconds: seconds(c.Nanos), Why: r.choice.Why, Candidates: len(r.choice.Rows)}
+}
+
 type meshJSON struct {
 	Head      int    `json:"head"`
 	Ring      int    `json:"ring"`
@@ -60,6 +111,7 @@ type sendsJSON struct {
 	KVBackward int64 `json:"kv_backward"`
 	DKV        int64 `json:"dkv"`
 	Pieces     int64 `json:"pieces"`
+	travelJSON[int64]
 }
 
 // bytesJSON is payload sent, by rank.
@@ -69,6 +121,16 @@ type bytesJSON struct {
 	KVBackward  []int64 `json:"kv_backward"`
 	DKV         []int64 `json:"dkv"`
 	A2ABackward []int64 `json:"a2a_backward"`
+	travelJSON[[]int64]
+}
+
+// travelJSON is of queries that travel, parts of out on their way home, and dq; without any it is
+// left out.
+type travelJSON[E any] struct {
+	QForward    E `json:"q_forward,omitempty"`
+	PartForward E `json:"part_forward,omitempty"`
+	QBackward   E `json:"q_backward,omitempty"`
+	DQ          E `json:"dq,omitempty"`
 }
 
 type secondsJSON struct {
@@ -82,6 +144,8 @@ type digestsJSON struct {
 	DQ  string `json:"dq,omitempty"`
 	DK  string `json:"dk,omitempty"`
 	DV  string `json:"dv,omitempty"`
+	// DSink is of the sinks' gradient [heads], as it was summed.
+	DSink string `json:"dsink,omitempty"`
 }
 
 // number is a float in JSON, null when it is none.
@@ -102,9 +166,9 @@ func newReport(r *request) *report {
 	x := &report{
 		Mesh: &meshJSON{Head: r.mesh.Head, Ring: r.mesh.Ring, Inner: r.inner(),
 			Placement: r.mesh.Placement.String()},
-		Scheme: r.scheme, Layout: r.layout.String(), Mask: r.mask,
+		Scheme: r.scheme, Layout: r.layoutText(), Mask: r.maskName, waysJSON: r.ways(),
 		Tokens: r.tokens, Heads: r.heads, KVHeads: r.kvHeads, Dim: r.dim,
-		DType: r.dtype.String(), Scale: ref(r.scale), Rounds: r.rounds, Kernels: "portable",
+		DType: r.dtype.String(), Scale: ref(r.scale), Rounds: r.rounds, Kernels: r.kernels.String(),
 	}
 	if r.inPath == "" {
 		x.Seed = &r.seed // a file's tensors are drawn from none
@@ -125,23 +189,58 @@ func (x *report) account(p *plan.Plan, r *request, ranks []kvloom.Figures,
 		x.Sends.KVBackward = max(x.Sends.KVBackward, blocks(plan.KVBackward))
 		x.Sends.DKV = max(x.Sends.DKV, blocks(plan.DKVHops))
 		x.Sends.Pieces = max(x.Sends.Pieces, blocks(plan.A2AForward)+blocks(plan.A2ABackward))
-		for class, to := range map[plan.Class]*[]int64{
-			plan.A2AForward: &x.Bytes.A2AForward, plan.KVForward: &x.Bytes.KVForward,
-			plan.KVBackward: &x.Bytes.KVBackward, plan.DKVHops: &x.Bytes.DKV,
-			plan.A2ABackward: &x.Bytes.A2ABackward,
+		for _, c := range []struct {
+			class plan.Class
+			sends *int64
+			bytes *[]int64
+		}{
+			{plan.A2AForward, nil, &x.Bytes.A2AForward}, {plan.KVForward, nil, &x.Bytes.KVForward},
+			{plan.KVBackward, nil, &x.Bytes.KVBackward}, {plan.DKVHops, nil, &x.Bytes.DKV},
+			{plan.A2ABackward, nil, &x.Bytes.A2ABackward},
+			{plan.QForward, &x.Sends.QForward, &x.Bytes.QForward},
+			{plan.PartForward, &x.Sends.PartForward, &x.Bytes.PartForward},
+			{plan.QBackward, &x.Sends.QBackward, &x.Bytes.QBackward},
+			{plan.DQHops, &x.Sends.DQ, &x.Bytes.DQ},
 		} {
-			*to = append(*to, f.Bytes[class]/rounds)
+			*c.bytes = append(*c.bytes, f.Bytes[c.class]/rounds)
+			if c.sends != nil {
+				*c.sends = max(*c.sends, blocks(c.class))
+			}
 		}
 		x.PeakBytes = append(x.PeakBytes, f.PeakBytes)
 		exposed := time.Duration(f.ExposedNanos / rounds)
 		x.ExposedSeconds = append(x.ExposedSeconds, number(exposed.Seconds()))
 		x.homeTokens = append(x.homeTokens, f.Tokens)
 	}
+	x.Bytes.leaveOut()
 	x.Seconds = &secondsJSON{
 		Forward:  number((spent[plan.Forward] / time.Duration(rounds)).Seconds()),
 		Backward: number((spent[plan.Backward] / time.Duration(rounds)).Seconds()),
 	}
 	return x.countWork(p, r)
+}
+
+// leaveOut drops the classes of which no rank sent anything, where they may be left out.
+func (x *bytesJSON) leaveOut() {
+	for _, list := range []*[]int64{&x.QForward, &x.PartForward, &x.QBackward, &x.DQ} {
+		if slices.Max(*list) == 0 {
+			*list = nil
+		}
+	}
+}
+
+// sent is all that a rank sent, in bytes.
+func (x *bytesJSON) sent(rank int) int64 {
+	sum := int64(0)
+	for _, list := range [][]int64{
+		x.A2AForward, x.KVForward, x.KVBackward, x.DKV, x.A2ABackward, x.QForward, x.PartForward,
+		x.QBackward, x.DQ,
+	} {
+		if rank < len(list) {
+			sum += list[rank]
+		}
+	}
+	return sum
 }
 
 // countWork fills in the arithmetic that the plan gives each rank.
@@ -165,15 +264,24 @@ func (x *report) countWork(p *plan.Plan, r *request) error {
 	for _, f := range x.Flops {
 		largest, sum = max(largest, float64(f)), sum+float64(f)
 	}
-	x.Imbalance = ref(largest / (sum / float64(h.Ranks)))
+	x.Imbalance = ref(1)
+	if sum > 0 {
+		x.Imbalance = ref(largest / (sum / float64(h.Ranks)))
+	}
 	x.TFlops = ref(all / float64(x.Seconds.Forward+x.Seconds.Backward) / 1e12)
 	return nil
 }
 
-func digestsOf[T attn.Float](out kvloom.Outputs[T]) *digestsJSON {
-	d := &digestsJSON{Out: tensors.Digest(out.Out), LSE: tensors.Digest(out.LSE)}
+// digestsOf are the digests of results: out and gradients in the dtype, lse and dsink as they were
+// summed.
+func digestsOf[T attn.Float](dtype tensors.DType, out kvloom.Outputs[T]) *digestsJSON {
+	d := &digestsJSON{Out: tensors.DigestAs(dtype, out.Out), LSE: tensors.Digest(out.LSE)}
 	if out.DQ != nil {
-		d.DQ, d.DK, d.DV = tensors.Digest(out.DQ), tensors.Digest(out.DK), tensors.Digest(out.DV)
+		d.DQ, d.DK = tensors.DigestAs(dtype, out.DQ), tensors.DigestAs(dtype, out.DK)
+		d.DV = tensors.DigestAs(dtype, out.DV)
+	}
+	if out.DSink != nil {
+		d.DSink = tensors.Digest(out.DSink)
 	}
 	return d
 }

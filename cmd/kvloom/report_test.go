@@ -64,6 +64,9 @@ func TestJSONShape(t *testing.T) {
 		"keys_backward.txt": {"--backward", "--check"},
 		"keys_forward.txt":  {},
 		"keys_refused.txt":  {"--mesh", "0x4"},
+		"keys_unusual.txt": strings.Fields("--backward --check --docs 0,4,9 --mesh 2x3 " +
+			"--scheme passq --layout auto --softcap 3 --sink --head-chunks 2 --lanes 2 " +
+			"--dtype bf16 --v-dim 3"),
 	} {
 		var out, errs bytes.Buffer
 		line := append([]string{"attend", "--json", "--tokens", "9", "--dim", "4"}, args...)

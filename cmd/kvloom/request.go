@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/kvloom/kvloom"
 	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/choose"
+	"github.com/kvloom/kvloom/cudakern/cpu"
 	"github.com/kvloom/kvloom/internal/safetensors"
 	"github.com/kvloom/kvloom/internal/tensors"
 	"github.com/kvloom/kvloom/mesh"
@@ -49,6 +52,7 @@ type request struct {
 	usual                             bool // no topology was given
 	rankMemory                        int64
 	choice                            *choose.Table // nil: nothing was left open
+	plan                              *plan.Plan
 	free                              choose.Free
 	inPath, outPath                   string
 	in                                *safetensors.File // nil: inputs are drawn
@@ -58,6 +62,7 @@ type request struct {
 	deadline                          time.Duration
 	json, quiet                       bool
 	log                               string
+	kernels                           cpu.Kernels
 }
 
 // newRequest reads and checks the flags. The caller closes the request.
@@ -78,7 +83,7 @@ func newRequest(f *attendFlags) (*request, error) {
 	}
 	for _, read := range []func(*attendFlags) error{
 		r.readRun, r.readMesh, r.readProblem, r.readFiles, r.readMask, r.agree, r.readWays,
-		r.readCluster, r.choose, r.proveFit,
+		r.readCluster, r.choose, r.proveFit, r.readKernels,
 	} {
 		if err := read(f); err != nil {
 			r.close()
@@ -172,8 +177,28 @@ func (r *request) readProblem(f *attendFlags) (err error) {
 			return err
 		}
 	}
-	r.seed, err = parseSeed("seed", f.seed)
-	return err
+	if r.seed, err = parseSeed("seed", f.seed); err != nil {
+		return err
+	}
+	return nil
+}
+
+// kernelsVariable is the environment variable that names the CPU kernels, for tests of each path:
+// portable, avx2, avx512 or auto.
+const kernelsVariable = "KVLOOM_KERNELS"
+
+// readKernels finds the fastest kernels of the machine, or those that the environment asks for.
+func (r *request) readKernels(*attendFlags) (err error) {
+	name := os.Getenv(kernelsVariable)
+	if r.dtype == tensors.F64 {
+		r.kernels, err = cpu.ParseKernels[float64](name)
+	} else {
+		r.kernels, err = cpu.ParseKernels[float32](name)
+	}
+	if err != nil {
+		return &requestError{problem: fmt.Sprintf("%s=%s: %v", kernelsVariable, show(name), err)}
+	}
+	return nil
 }
 
 // usualHeads fills in what follows from other flags.
@@ -211,7 +236,7 @@ func (r *request) readFiles(f *attendFlags) error {
 		}
 	}
 	if r.inPath != "" {
-		if err := r.openInput(f.set); err != nil {
+		if err := r.openInput(f); err != nil {
 			return err
 		}
 	}
@@ -253,7 +278,8 @@ func (r *request) agree(f *attendFlags) (err error) {
 // ring step of all ranks on a slow machine, during which no rank sees progress.
 func (r *request) patience() time.Duration {
 	const slowFlops = 2e9 // a second
-	flops := 10 * float64(r.tokens) * float64(r.tokens) * float64(r.heads) * float64(max(r.dim, r.vDim))
+	pairs := float64(r.tokens) * float64(r.tokens)
+	flops := 10 * pairs * float64(r.heads) * float64(max(r.dim, r.vDim))
 	seconds := min(flops/float64(r.mesh.Ring)/slowFlops, maxPatience.Seconds())
 	return kvloom.DefaultDeadline + time.Duration(seconds*float64(time.Second))
 }
@@ -271,6 +297,7 @@ func (r *request) shape() plan.Shape {
 func (r *request) config() kvloom.Config {
 	return kvloom.Config{
 		Mesh: r.mesh, Layout: r.layout, Ring: r.axis(), Options: r.options, Deadline: r.deadline,
+		Kernels: r.kernels.String(),
 		Problems: []kvloom.Problem{{
 			Tokens: r.tokens, Heads: r.heads, KVHeads: r.kvHeads, Dim: r.dim, VDim: r.vDim,
 			Scale: r.scale, Mask: r.mask, SoftCap: r.softCap, Sink: r.sink,

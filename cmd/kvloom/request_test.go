@@ -7,9 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/kvloom/kvloom"
+	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/choose"
 	"github.com/kvloom/kvloom/internal/tensors"
 	"github.com/kvloom/kvloom/mesh"
+	"github.com/kvloom/kvloom/ringbus"
 	"github.com/spf13/pflag"
 	"pgregory.net/rapid"
 )
@@ -28,17 +33,22 @@ func parse(t *testing.T, line string) (*request, error) {
 
 func TestRequests(t *testing.T) {
 	usual := request{
-		tokens: 2048, heads: 8, kvHeads: 8, dim: 64, scale: 0.125, seed: 1, mask: "causal",
-		scheme: "ring",
-		mesh:   mesh.Mesh{Head: 1, Ring: 1}, rounds: 1,
+		tokens: 2048, heads: 8, kvHeads: 8, dim: 64, vDim: 64, scale: 0.125, seed: 1,
+		maskName: "causal", mask: attn.Causal(2048, 2048), layoutName: "zigzag",
+		layout: mesh.Zigzag, scheme: "ring", mesh: mesh.Mesh{Head: 1, Ring: 1}, rounds: 1,
+		usual: true,
 	}
 	with := func(change func(*request)) request {
 		r := usual
 		change(&r)
 		return r
 	}
+	tokens := func(n int) func(r *request) {
+		return func(r *request) { r.tokens, r.mask = n, attn.Causal(n, n) }
+	}
 	demo := with(func(r *request) {
-		r.demo, r.tokens, r.kvHeads, r.mesh.Head, r.mesh.Ring = true, 1024, 2, 2, 4
+		tokens(1024)(r)
+		r.demo, r.kvHeads, r.mesh.Head, r.mesh.Ring = true, 2, 2, 4
 		r.backward, r.check = true, checkAuto
 	})
 	for _, c := range []struct {
@@ -48,22 +58,28 @@ func TestRequests(t *testing.T) {
 		{"", demo},
 		{"--deadline 5s", demo},
 		{"--seed 1", usual},
-		{"--tokens 1K", with(func(r *request) { r.tokens = 1024 })},
+		{"--tokens 1K", with(tokens(1024))},
 		{"--heads 6", with(func(r *request) { r.heads, r.kvHeads = 6, 6 })},
 		{"--heads 6 --kv-heads 3", with(func(r *request) { r.heads, r.kvHeads = 6, 3 })},
-		{"--dim 16", with(func(r *request) { r.dim, r.scale = 16, 0.25 })},
-		{"--dim 16 --scale -2.5e-1", with(func(r *request) { r.dim, r.scale = 16, -0.25 })},
+		{"--dim 16", with(func(r *request) { r.dim, r.vDim, r.scale = 16, 16, 0.25 })},
+		{"--v-dim 16", with(func(r *request) { r.vDim = 16 })},
+		{"--dim 16 --scale -2.5e-1", with(func(r *request) {
+			r.dim, r.vDim, r.scale = 16, 16, -0.25
+		})},
 		{"--mesh 4x5 --placement context-first", with(func(r *request) {
 			r.mesh = mesh.Mesh{Head: 4, Ring: 5, Placement: mesh.ContextFirst}
 		})},
 		{"--layout contiguous --mask full", with(func(r *request) {
-			r.layout, r.mask = mesh.Contiguous, "full"
+			r.layout, r.layoutName = mesh.Contiguous, "contiguous"
+			r.maskName, r.mask = "full", attn.Full(2048, 2048)
 		})},
 		{"--dtype f64 --scale 1e300", with(func(r *request) {
 			r.dtype, r.scale = tensors.F64, 1e300
 		})},
 		{"--dkv-wire f32", usual},
 		{"--dkv-wire f64 --dtype f64", with(func(r *request) { r.dtype = tensors.F64 })},
+		{"--dkv-wire bf16", with(func(r *request) { r.options.NarrowDKV = true })},
+		{"--dtype bf16 --dkv-wire f32", with(func(r *request) { r.dtype = tensors.BF16 })},
 		{"--scale -.5E+1", with(func(r *request) { r.scale = -5 })},
 		{"--check --backward --rounds 3", with(func(r *request) {
 			r.check, r.backward, r.rounds = checkAuto, true, 3
@@ -71,6 +87,38 @@ func TestRequests(t *testing.T) {
 		{"--check=full --seed 18446744073709551615", with(func(r *request) {
 			r.check, r.seed = checkFull, math.MaxUint64
 		})},
+		{"--softcap 30 --sink", with(func(r *request) { r.softCap, r.sink = 30, true })},
+		{"--mask window:5,-1", with(func(r *request) {
+			r.maskName, r.mask = "window:5,-1", attn.Window(2048, 2048, 5, -1)
+		})},
+		{"--mask prefix:1K", with(func(r *request) {
+			r.maskName, r.mask = "prefix:1K", attn.Prefix(1024, 2048)
+		})},
+		{"--mask block-causal:100", with(func(r *request) {
+			r.maskName, r.mask = "block-causal:100", attn.BlockCausal(100, 2048)
+		})},
+		{"--docs 0,16,16,40 --mask full", with(func(r *request) {
+			r.tokens, r.docs, r.maskName = 40, []int{0, 16, 16, 40}, "full"
+			r.mask = attn.Mask{{Q1: 16, K1: 16, Lo: -attn.Unbounded, Hi: attn.Unbounded},
+				{Q0: 16, Q1: 40, K0: 16, K1: 40, Lo: -attn.Unbounded, Hi: attn.Unbounded}}
+		})},
+		{"--docs 0,1K --tokens 1024 --layout doc-zigzag", with(func(r *request) {
+			tokens(1024)(r)
+			r.docs, r.layoutName = []int{0, 1024}, "doc-zigzag"
+			r.layout = mesh.DocZigzag{Starts: r.docs}
+		})},
+		{"--layout striped:3 --scheme halo", with(func(r *request) {
+			r.layout, r.layoutName, r.scheme = mesh.Striped{Size: 3}, "striped:3", "halo"
+		})},
+		{"--lanes 2 --rotate q --dkv-window local", with(func(r *request) {
+			r.ring = ringbus.Ring{Lanes: 2, Rotate: ringbus.RotateQ, DKV: ringbus.Local}
+		})},
+		{"--scheme passq --rotate q", with(func(r *request) { r.scheme = "passq" })},
+		{"--mesh 2x2 --head-chunks 4", with(func(r *request) {
+			r.mesh.Head, r.mesh.Ring, r.options.HeadChunks = 2, 2, 4
+		})},
+		{"--mesh 1x4 --inner 4 --head-chunks 1", with(func(r *request) { r.mesh.Ring = 4 })},
+		{"--rank-memory 1G", with(func(r *request) { r.rankMemory = 1 << 30 })},
 	} {
 		got, err := parse(t, c.line)
 		if err != nil {
@@ -78,8 +126,34 @@ func TestRequests(t *testing.T) {
 			continue
 		}
 		got.deadline = 0 // TestPatience
-		if *got != c.want {
-			t.Errorf("%q:\n got %+v\nwant %+v", c.line, *got, c.want)
+		if diff := cmp.Diff(c.want, *got, cmp.AllowUnexported(request{}),
+			cmpopts.IgnoreFields(request{}, "plan", "topology", "kernels")); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", c.line, diff)
+		}
+	}
+}
+
+// TestOpenChoices: auto picks something, and says what.
+func TestOpenChoices(t *testing.T) {
+	for _, c := range []struct {
+		line string
+		free choose.Free
+	}{
+		{"--layout auto", choose.Free{Layout: true}}, {"--scheme auto", choose.Free{Scheme: true}},
+		{"--rotate auto --backward", choose.Free{Rotate: true}},
+		{"--layout auto --scheme auto --rotate auto", choose.Free{Layout: true, Scheme: true,
+			Rotate: true}},
+	} {
+		r, err := parse(t, "--mesh 1x4 --docs 0,64,64,512 "+c.line)
+		if err != nil {
+			t.Errorf("%q: %v", c.line, err)
+			continue
+		}
+		best := r.choice.Chosen()
+		if r.free != c.free || r.layoutName != best.Layout || r.scheme != best.Scheme ||
+			r.ring != best.Ring || r.layout.String() != r.plan.Spec().Layout.String() ||
+			r.choiceJSON().Why == "" {
+			t.Errorf("%q: %+v, chosen %s", c.line, r.free, best.Name())
 		}
 	}
 }
@@ -93,7 +167,7 @@ func TestRefusals(t *testing.T) {
 		"--mesh 00x1", "--mesh 1x2x", "--mesh 1_0x1", "--inner +1", "--inner 01", "--inner -1",
 		"--scale 0x1p-2", "--scale 0X1", "--scale 0x_1p0", "--scale 1_0",
 		"--dkv-wire=", "--dkv-wire f64", "--dkv-wire f32 --dtype f64", "--dkv-wire f16",
-		"--dkv-wire bf16",
+		"--dkv-wire bf16 --dtype f64",
 		"--scale Inf", "--scale ten", "--seed 1.5", "--rounds -1",
 		"--deadline -3s", "--deadline 999us", "--inner 0", "--inner two", "--mesh 1x4 --inner 8",
 		"--head-chunks -1", "--procs -1", "--procs 1", "--kv-heads=", "--mask=", "--out=",

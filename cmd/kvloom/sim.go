@@ -21,8 +21,8 @@ import (
 
 func newSim(std streams) *cobra.Command {
 	f := &attendFlags{
-		does:   []string{"topology", "world-seed", "replay", "trace"},
-		noDemo: true,
+		does:   []string{"world-seed", "replay", "trace"},
+		noDemo: true, clocked: true,
 	}
 	cmd := &cobra.Command{
 		Use:   "sim",
@@ -51,8 +51,8 @@ func newSim(std streams) *cobra.Command {
 
 // bindSim declares what sim alone has.
 func (f *attendFlags) bindSim(set *pflag.FlagSet) {
-	set.StringVar(&f.topology, "topology", "", "the cluster: a YAML or JSON `file` (default nodes "+
-		"of 8 ranks with 400 TFLOP/s each, links of 400 and 50 GB/s)")
+	set.Lookup("topology").Usage = "the cluster: a YAML or JSON `file` (default nodes of 8 ranks " +
+		"with 400 TFLOP/s each, links of 400 and 50 GB/s)"
 	set.StringVar(&f.worldSeed, "world-seed", "0", "`N` draws delays; 0 is calm weather")
 	set.StringVar(&f.replay, "replay", "", "as --world-seed `N`, with a trace: of --trace, or "+
 		"sim-N.trace.json")
@@ -64,12 +64,10 @@ func (f *attendFlags) bindSim(set *pflag.FlagSet) {
 // simRequest is what sim was asked for, checked.
 type simRequest struct {
 	*request
-	topology *plan.Topology
-	usual    bool // no file was given
-	weather  uint64
-	compute  bool
-	trace    string
-	patient  bool // the deadline was not given
+	weather uint64
+	compute bool
+	trace   string
+	patient bool // the deadline was not given
 }
 
 // maxSimRounds bounds the book of a simulation, which is written before it begins.
@@ -121,17 +119,6 @@ func (s *simRequest) readWorld(f *attendFlags) (err error) {
 			s.trace = fmt.Sprintf("sim-%d.trace.json", n)
 		}
 	}
-	ranks := s.mesh.Ranks()
-	if s.usual = f.topology == ""; s.usual {
-		s.topology = usualTopology(ranks)
-		return nil
-	}
-	if s.topology, err = readTopology(f.topology); err != nil {
-		return err
-	}
-	if err := s.topology.Fits(ranks); err != nil {
-		return badValue("topology", f.topology, "%v", err)
-	}
 	return nil
 }
 
@@ -180,11 +167,7 @@ func simulate(ctx context.Context, r *simRequest, std streams) error {
 // prepare builds and proves the plan and writes the book of rounds.
 func (s *simulation) prepare(ctx context.Context) error {
 	r := s.request
-	cfg := r.config()
-	p, err := cfg.Plan(0)
-	if err != nil {
-		return &requestError{problem: err.Error()}
-	}
+	p := r.plan
 	stage := s.progress.stage("plan", int64(r.mesh.Ranks()))
 	defer stage.end()
 	proof, err := plan.NewProof(p)
@@ -229,7 +212,8 @@ func simulateAs[T attn.Float](ctx context.Context, s *simulation) error {
 		return err
 	}
 	r.close()
-	store := cpu.New[T](storeBook{s.book}, r.mesh.Ranks(), cpu.Options{Copy: true, Poison: true})
+	store := cpu.New[T](storeBook{s.book}, r.mesh.Ranks(), cpu.Options{Copy: true, Poison: true,
+		Kernels: r.kernels})
 	defer store.Close()
 	if err := kvloom.LoadShards(store, s.plan, 0, in); err != nil {
 		return err
@@ -242,7 +226,8 @@ func simulateAs[T attn.Float](ctx context.Context, s *simulation) error {
 	if err != nil {
 		return err
 	}
-	s.report.Digests = digestsOf(out)
+	s.report.Kernels = r.kernels.String()
+	s.report.Digests = digestsOf(r.dtype, out)
 	if err := saveOutputs(r.request, out, s.report.PlanHash); err != nil || r.check == "" {
 		return err
 	}

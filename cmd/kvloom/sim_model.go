@@ -6,21 +6,6 @@ import (
 	"github.com/kvloom/kvloom/plan"
 )
 
-// usualNode is how many ranks a node of the usual cluster has.
-const usualNode = 8
-
-// usualTopology is the cluster that stands in for a topology file: nodes of eight ranks, each
-// with a sustained 400 TFLOP/s and memory at 3 TB/s; links of 400 GB/s inside a node and of 50 GB/s
-// (400 Gbit/s) for each pair of ranks between nodes. Round numbers of present GPU nodes.
-func usualTopology(ranks int) *plan.Topology {
-	node := min(ranks, usualNode)
-	return &plan.Topology{
-		Nodes: (ranks + node - 1) / node, RanksPerNode: node, Flops: 4e14, Memory: 3e12,
-		Local:  plan.LinkModel{BytesPerS: 4e11, LatencyNanos: 2000},
-		Remote: plan.LinkModel{BytesPerS: 5e10, LatencyNanos: 5000},
-	}
-}
-
 // topologyJSON is the cluster in the report, as topology files spell it.
 type topologyJSON struct {
 	Nodes        int               `json:"nodes"`

@@ -17,33 +17,35 @@ import (
 // simReport is sim's JSON object. Seconds are of all rounds together; those of a rank are of the
 // rank that has most of them.
 type simReport struct {
-	OK             bool          `json:"ok"`
-	Error          *failureJSON  `json:"error,omitempty"`
-	Ranks          int           `json:"ranks"`
-	Rounds         int           `json:"rounds"`
-	VirtualSeconds number        `json:"virtual_seconds"`
-	IdealSeconds   number        `json:"ideal_seconds"`
-	ComputeSeconds number        `json:"compute_seconds"`
-	ExposedSeconds number        `json:"exposed_seconds"`
-	WallSeconds    number        `json:"wall_seconds"`
-	Events         int64         `json:"events"`
-	TraceHash      string        `json:"trace_hash"`
-	Seed           uint64        `json:"seed"`
-	Violations     []string      `json:"violations"`
-	Mesh           *meshJSON     `json:"mesh"`
-	Scheme         string        `json:"scheme"`
-	Layout         string        `json:"layout"`
-	Mask           string        `json:"mask"`
-	Tokens         int           `json:"tokens"`
-	Heads          int           `json:"heads"`
-	KVHeads        int           `json:"kv_heads"`
-	Dim            int           `json:"dim"`
-	DType          string        `json:"dtype"`
-	PlanHash       string        `json:"plan_hash,omitempty"`
-	Topology       *topologyJSON `json:"topology"`
-	Trace          string        `json:"trace,omitempty"`
-	Digests        *digestsJSON  `json:"digests,omitempty"`
-	Check          *verdict      `json:"check,omitempty"`
+	OK             bool         `json:"ok"`
+	Error          *failureJSON `json:"error,omitempty"`
+	Ranks          int          `json:"ranks"`
+	Rounds         int          `json:"rounds"`
+	VirtualSeconds number       `json:"virtual_seconds"`
+	IdealSeconds   number       `json:"ideal_seconds"`
+	ComputeSeconds number       `json:"compute_seconds"`
+	ExposedSeconds number       `json:"exposed_seconds"`
+	WallSeconds    number       `json:"wall_seconds"`
+	Events         int64        `json:"events"`
+	TraceHash      string       `json:"trace_hash"`
+	Seed           uint64       `json:"seed"`
+	Violations     []string     `json:"violations"`
+	Mesh           *meshJSON    `json:"mesh"`
+	Scheme         string       `json:"scheme"`
+	Layout         string       `json:"layout"`
+	Mask           string       `json:"mask"`
+	Tokens         int          `json:"tokens"`
+	Heads          int          `json:"heads"`
+	KVHeads        int          `json:"kv_heads"`
+	Dim            int          `json:"dim"`
+	waysJSON
+	DType    string        `json:"dtype"`
+	PlanHash string        `json:"plan_hash,omitempty"`
+	Topology *topologyJSON `json:"topology"`
+	Trace    string        `json:"trace,omitempty"`
+	Kernels  string        `json:"kernels,omitempty"` // with --compute
+	Digests  *digestsJSON  `json:"digests,omitempty"`
+	Check    *verdict      `json:"check,omitempty"`
 
 	byRank []simRank
 }
@@ -60,7 +62,7 @@ func newSimReport(r *simRequest) *simReport {
 	return &simReport{
 		Ranks: r.mesh.Ranks(), Rounds: r.rounds, Seed: r.weather, Violations: []string{},
 		Mesh: x.Mesh, Scheme: x.Scheme, Layout: x.Layout, Mask: x.Mask, Tokens: x.Tokens,
-		Heads: x.Heads, KVHeads: x.KVHeads, Dim: x.Dim, DType: x.DType,
+		Heads: x.Heads, KVHeads: x.KVHeads, Dim: x.Dim, waysJSON: x.waysJSON, DType: x.DType,
 		Topology: describeTopology(r.topology), Trace: r.trace,
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/kvloom/kvloom/ringbus"
 )
 
 // tableRows is how many ranks a table shows.
@@ -32,10 +33,63 @@ func heading(r *request, x *report) string {
 	if r.backward {
 		passes = "forward and backward"
 	}
-	return fmt.Sprintf("%d tokens, %d query heads, %d KV heads, dim %d, %s, %s mask, %s\n"+
-		"mesh %dx%d %s, %s layout, %s; plan %.12s\n\n",
-		x.Tokens, x.Heads, x.KVHeads, x.Dim, x.DType, x.Mask, passes,
-		x.Mesh.Head, x.Mesh.Ring, x.Mesh.Placement, x.Layout, r.schemeText(x.Scheme), x.PlanHash)
+	return fmt.Sprintf("%s, %s\n%s; plan %.12s\n%s\n", r.problemText(), passes,
+		r.planText(r.schemeText(x.Scheme)), x.PlanHash, r.choiceText())
+}
+
+// problemText is the problem in a line.
+func (r *request) problemText() string {
+	dim := fmt.Sprintf("dim %d", r.dim)
+	if r.vDim != r.dim {
+		dim += fmt.Sprintf(" (values %d)", r.vDim)
+	}
+	s := fmt.Sprintf("%d tokens, %d query heads, %d KV heads, %s, %s, %s", r.tokens, r.heads,
+		r.kvHeads, dim, r.dtype, r.maskText())
+	if r.softCap != 0 {
+		s += fmt.Sprintf(", logits capped at %g", r.softCap)
+	}
+	if r.sink {
+		s += ", sinks"
+	}
+	return s
+}
+
+// maskText is the mask in words.
+func (r *request) maskText() string {
+	s := r.maskName + " mask"
+	if r.maskName == "slices" {
+		s = fmt.Sprintf("mask of %d slices", len(r.mask))
+	}
+	if r.docs != nil {
+		s += fmt.Sprintf(" in %d documents", len(r.docs)-1)
+	}
+	return s
+}
+
+// planText is the mesh, the layout and the scheme, which is given in words.
+func (r *request) planText(scheme string) string {
+	return fmt.Sprintf("mesh %dx%d %s, %s layout, %s", r.mesh.Head, r.mesh.Ring,
+		r.mesh.Placement, r.layoutText(), scheme)
+}
+
+// layoutText is the layout as the command line spells it.
+func (r *request) layoutText() string {
+	if r.layoutName == "striped" {
+		return r.layout.String() // with the size that was left out
+	}
+	return r.layoutName
+}
+
+// choiceText is a line about what auto chose.
+func (r *request) choiceText() string {
+	if r.choice == nil {
+		return ""
+	}
+	on := "on the usual cluster (--topology describes another)"
+	if !r.usual {
+		on = "on the cluster of --topology"
+	}
+	return fmt.Sprintf("chosen of %d: %s; modelled %s\n", len(r.choice.Rows), r.choice.Why, on)
 }
 
 // schemeText is the scheme with what is not usual about its ring.
@@ -46,7 +100,22 @@ func (r *request) schemeText(scheme string) string {
 	if n := r.ring.LaneCount(); n > 1 {
 		scheme += fmt.Sprintf(" on %d lanes", n)
 	}
-	return scheme
+	return scheme + r.optionText()
+}
+
+// optionText is what else is not usual about the plan.
+func (r *request) optionText() string {
+	s := ""
+	if r.ring.Rotate != ringbus.RotateKV {
+		s += ", rotate q"
+	}
+	if n := r.options.HeadChunks; n > 1 {
+		s += fmt.Sprintf(", heads in %d chunks", n)
+	}
+	if r.options.NarrowDKV {
+		s += ", dkv as bf16"
+	}
+	return s
 }
 
 // rankTable has a row for each rank, of many for the first. It is as wide as it likes when width is
@@ -98,7 +167,7 @@ func newRankTable(r *request, x *report) table.Writer {
 	t.SetColumnConfigs(rankColumns(nil))
 	var flops, sent, peak int64
 	for i := range r.mesh.Ranks() {
-		s := x.sent(i)
+		s := x.Bytes.sent(i)
 		flops, sent, peak = flops+x.Flops[i], sent+s, peak+x.PeakBytes[i]
 		if i >= tableRows {
 			continue
@@ -111,13 +180,6 @@ func newRankTable(r *request, x *report) table.Writer {
 	t.AppendFooter(table.Row{"all", "", x.Tokens, flopsText(flops), bytesText(sent), "",
 		bytesText(peak)})
 	return t
-}
-
-// sent is all that a rank sent in a round, in bytes.
-func (x *report) sent(rank int) int64 {
-	b := x.Bytes
-	return b.A2AForward[rank] + b.KVForward[rank] + b.KVBackward[rank] + b.DKV[rank] +
-		b.A2ABackward[rank]
 }
 
 func summary(x *report) string {
@@ -159,8 +221,15 @@ func verdictText(r *request, x *report, failed error) string {
 	if failed != nil {
 		return s + fmt.Sprintf("FAIL: %v (%s compared)\n", failed, how)
 	}
-	return s + fmt.Sprintf("PASS: %s is within %.1e of the float64 oracle\n", how,
-		float64(x.Check.Gate))
+	widest := x.Check.Gate
+	for _, t := range x.Check.tensors() {
+		widest = max(widest, t.Gate)
+	}
+	within := fmt.Sprintf("%.1e", float64(x.Check.Gate))
+	if widest != x.Check.Gate {
+		within += fmt.Sprintf(", gradients within %.1e,", float64(widest))
+	}
+	return s + fmt.Sprintf("PASS: %s is within %s of the float64 oracle\n", how, within)
 }
 
 func flopsText(n int64) string { return scaled(float64(n), 1000, "FLOP", " ", "k", "M", "G", "T") }

@@ -19,7 +19,8 @@ func TestEveryKernelOfThisMachine(t *testing.T) {
 			if err := k.Supported(); err != nil {
 				t.Skip(err)
 			}
-			for _, m := range []mesh.Mesh{{Head: 1, Ring: 1}, {Head: 3, Ring: 2}, {Head: 2, Ring: 4}} {
+			for _, m := range []mesh.Mesh{
+				{Head: 1, Ring: 1}, {Head: 3, Ring: 2}, {Head: 2, Ring: 4}} {
 				for bytes, gate := range map[int]float64{4: attn.BaseF32, 2: gateBF16} {
 					b := newBook(t, p, m, mesh.Zigzag, bytes)
 					first := run[float32](t, b, p, cpu.Options{Kernels: k}, 1)
@@ -61,8 +62,9 @@ func TestKernelsByName(t *testing.T) {
 			t.Errorf("%q gives error %v, want %q", tc.name, err, tc.err)
 		}
 	}
-	if _, err := cpu.ParseKernels[float32]("avx512"); (err == nil) != (cpu.AVX512.Supported() == nil) {
-		t.Errorf("avx512: %v, supported: %v", err, cpu.AVX512.Supported())
+	_, err := cpu.ParseKernels[float32]("avx512")
+	if has := cpu.AVX512.Supported(); (err == nil) != (has == nil) {
+		t.Errorf("avx512: %v, supported: %v", err, has)
 	}
 }
 

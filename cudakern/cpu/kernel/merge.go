@@ -11,8 +11,8 @@ import (
 //
 //	m' = max(m, lse)   l = l e^(m-m') + e^(lse-m')   acc = acc e^(m-m') + out e^(lse-m')
 //
-// Where lse is -Inf the state stays as it is and out is not read; where the state is fresh, the part
-// takes its place. A NaN on either side stays (a NaN logit leaves m at -Inf and l NaN).
+// Where lse is -Inf the state stays as it is and out is not read; where the state is fresh, the
+// part takes its place. A NaN on either side stays (a NaN logit leaves m at -Inf and l NaN).
 func MergePart[T attn.Float](s attn.State[T], out, lse []T, dv, lo, hi int) {
 	for x := lo; x < hi; x++ {
 		acc, o := s.Acc[x*dv:(x+1)*dv], out[x*dv:(x+1)*dv]
