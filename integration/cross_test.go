@@ -185,7 +185,7 @@ func crossSimulated(t *testing.T, cfg kvloom.Config, ls []shape,
 	t.Helper()
 	plans, b := crossBook(t, cfg)
 	n := cfg.Mesh.Ranks()
-	store := cpu.New[float64](storeBook{b}, n, cpu.Options{Copy: true, Poison: true})
+	store := cpu.New[float64](storeBook{b}, n, careful(cpu.Best[float64]()))
 	defer store.Close()
 	for i, l := range ls {
 		if err := kvloom.LoadShards(store, plans[i], i, l.inputs(uint64(i))); err != nil {

@@ -69,12 +69,23 @@ func openReal(t *testing.T, name string) *realData {
 	return &d
 }
 
-// problem is the file's problem under a mask of the file on a mesh; ok is false for the masks that
-// sessions are not given here.
-func (d *realData) problem(mask string, on problem) (p problem, ok bool) {
+// problem is the file's problem under a mask of the file on a mesh.
+func (d *realData) problem(t *testing.T, mask string, on problem) problem {
+	t.Helper()
 	p, m := d.shape, d.masks[mask]
-	p.mesh, p.layout, p.ring, p.full = on.mesh, on.layout, on.ring, m.Mask == "full"
-	return p, m.Docs == nil && (m.Mask == "full" || m.Mask == "causal")
+	p.mesh, p.layout, p.ring = on.mesh, on.layout, on.ring
+	inner, err := attn.ParseMask(m.Mask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices := inner(p.tokens)
+	if m.Docs != nil {
+		if slices, err = attn.Documents(m.Docs, inner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.other = &slices
+	return p
 }
 
 // tensor reads a tensor of the file, in its own memory where T is its dtype.
@@ -145,14 +156,10 @@ func (g gates) list() [5]float64 { return [5]float64{g.out, g.lse, g.dq, g.dk, g
 func onMeshes[T attn.Float](t *testing.T, d *realData, g gates, meshes []problem) {
 	for _, mask := range slices.Sorted(maps.Keys(d.masks)) {
 		t.Run(mask, func(t *testing.T) {
-			if _, ok := d.problem(mask, problem{}); !ok {
-				// Sliding windows and packed documents come with their own masks and tests.
-				t.Skipf("mask %+v is neither causal nor full", d.masks[mask])
-			}
 			ref := d.references(t, mask)
 			var worst [5]float64
 			for _, on := range meshes {
-				p, _ := d.problem(mask, on)
+				p := d.problem(t, mask, on)
 				got := liveReal[T](t, d, p)
 				for i, e := range errorsOf(got, ref) {
 					if gate := g.list()[i]; !e.OK(gate) {
@@ -225,11 +232,8 @@ func TestReal(t *testing.T) {
 func TestOracleOnRealData(t *testing.T) {
 	d := openReal(t, "attn_small.safetensors")
 	get := func(name string) []float64 { return tensor[float64](t, d, name) }
-	for _, mask := range []string{"causal", "full"} {
-		p, ok := d.problem(mask, problem{})
-		if !ok {
-			t.Fatalf("the file has no mask %s", mask)
-		}
+	for _, mask := range []string{"causal", "full", "docs"} {
+		p := d.problem(t, mask, problem{})
 		dense := &attn.Problem{
 			QTokens: p.tokens, KTokens: p.tokens, QHeads: p.heads, KHeads: p.kvHeads, D: p.dim,
 			DV: p.dim, Scale: d.scale, Mask: p.mask(), Q: get("q"), K: get("k"), V: get("v"),
@@ -243,7 +247,11 @@ func TestOracleOnRealData(t *testing.T) {
 			}
 		}
 		// What the references of another mask are for: every gate can be missed, and by far.
-		for i, e := range errorsOf(got, d.references(t, "docs")) {
+		other := "docs"
+		if mask == other {
+			other = "full"
+		}
+		for i, e := range errorsOf(got, d.references(t, other)) {
 			if e.Rel < 1e3*f32Gates().list()[i] {
 				t.Errorf("output %d under %s is %.3g from another mask's", i, mask, e.Rel)
 			}

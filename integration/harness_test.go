@@ -29,12 +29,16 @@ type problem struct {
 	heads, kvHeads int
 	dim            int
 	full           bool
+	other          *attn.Mask // in place of causal and full
 	ring           ringbus.Ring
 }
 
 func (p problem) String() string {
 	mask := "causal"
-	if p.full {
+	switch {
+	case p.other != nil:
+		mask = fmt.Sprintf("%d slices", len(*p.other))
+	case p.full:
 		mask = "full"
 	}
 	return fmt.Sprintf("%dx%d %v %v %v %s S=%d heads=%d/%d D=%d", p.mesh.Head, p.mesh.Ring,
@@ -42,6 +46,9 @@ func (p problem) String() string {
 }
 
 func (p problem) mask() attn.Mask {
+	if p.other != nil {
+		return *p.other
+	}
 	if p.full {
 		return attn.Full(p.tokens, p.tokens)
 	}
@@ -178,6 +185,12 @@ func (b storeBook) Round(r, round int32) (cpu.Round, bool) {
 	return cpu.Round{Header: s.Header, Program: s.Program, State: e.State}, true
 }
 
+// careful are the options of simulated memory: what a hand-over hides shows. Kernels are those of a
+// live session, so that bits can be compared.
+func careful(k cpu.Kernels) cpu.Options {
+	return cpu.Options{Copy: true, Poison: true, Kernels: k}
+}
+
 // simulated runs the same rounds in virtual time with real arithmetic. Blocks are copied at the
 // latest moment and freed slots are poisoned, so that what a hand-over hides would show.
 type simulated[T attn.Float] struct {
@@ -196,7 +209,7 @@ func simulate[T attn.Float](t testing.TB, p problem, cfg sim.Config) (*simulated
 		t.Fatal(err)
 	}
 	b := bookOf(t, pl, rank.Entry{Pass: plan.Forward}, rank.Entry{Pass: plan.Backward})
-	store := cpu.New[T](storeBook{b}, p.mesh.Ranks(), cpu.Options{Copy: true, Poison: true})
+	store := cpu.New[T](storeBook{b}, p.mesh.Ranks(), careful(cpu.Best[T]()))
 	s := &simulated[T]{plan: pl, book: b, store: store}
 	s.meter = transport.NewMeter(store, p.mesh.Ranks(), int(plan.NumClasses),
 		func(r, round, op int32) int {
@@ -244,7 +257,7 @@ func (evenCosts) Mail(_, _ actors.Addr) actors.Time { return 50 }
 // digests name an output's bits.
 func digests[T tensors.Float](o kvloom.Outputs[T]) string {
 	s := ""
-	for _, x := range [][]T{o.Out, o.LSE, o.DQ, o.DK, o.DV} {
+	for _, x := range [][]T{o.Out, o.LSE, o.DQ, o.DK, o.DV, o.DSink} {
 		s += tensors.Digest(x) + "\n"
 	}
 	return s

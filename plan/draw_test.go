@@ -80,6 +80,9 @@ func (pick picker) starts(tokens int) []int {
 func (pick picker) spec(s plan.Shape, m mesh.Mesh) plan.Spec {
 	spec := plan.Spec{Shape: s, Mesh: m, Ring: pick.ring(m), Heads: headshuffle.AllToAll{},
 		Options: pick.options(m, s.QHeads), Layout: pick.layout(s.QTokens, m.Ring)}
+	if k, ok := spec.Ring.(plan.Keeper); ok && k.KeepsDKV() {
+		spec.Options.NarrowDKV = false
+	}
 	if s.KTokens != s.QTokens || pick("key layout", 4) == 0 {
 		spec.KeyLayout = pick.layout(s.KTokens, m.Ring)
 	}

@@ -83,6 +83,10 @@ func (s *Spec) agree() error {
 		return fmt.Errorf("dkv-wire bf16: sums of %d bytes an element do not travel as bf16; "+
 			"leave dkv-wire out", s.Shape.AccBytes)
 	}
+	if axis, ok := s.Ring.(Keeper); ok && o.NarrowDKV && axis.KeepsDKV() {
+		return fmt.Errorf("dkv-wire bf16 with %v: dK and dV stay where they are and dQ travels; "+
+			"leave dkv-wire out or rotate kv", s.Ring)
+	}
 	return nil
 }
 
@@ -109,6 +113,12 @@ type RingAxis interface {
 type Trimmer interface {
 	RingAxis
 	Trims() bool
+}
+
+// Keeper is a RingAxis that may leave dKV where it is.
+type Keeper interface {
+	RingAxis
+	KeepsDKV() bool
 }
 
 // Surveyor is a RingAxis that wants to look over the whole plan once, before any program is

@@ -164,6 +164,17 @@ func TestSchemesRefuseWhatTheyDoNotHave(t *testing.T) {
 			}
 		}
 	}
+	for _, axis := range []plan.RingAxis{Ring{Rotate: RotateQ}, PassQ{}} {
+		_, err := plan.New(plan.Spec{
+			Shape: plan.Shape{QTokens: 8, KTokens: 8, QHeads: 1, KHeads: 1, Dim: 4, VDim: 4,
+				ElemBytes: 2, AccBytes: 4, Scale: 1, Mask: attn.Full(8, 8)},
+			Mesh: m, Options: plan.Options{NarrowDKV: true}, Ring: axis,
+			Heads: headshuffle.AllToAll{},
+		})
+		if err == nil || !strings.Contains(err.Error(), "dkv-wire bf16 with") {
+			t.Errorf("%v with narrow dKV: error %v", axis, err)
+		}
+	}
 	if _, err := Make("mesh", Ring{}); err == nil ||
 		!strings.Contains(err.Error(), "use ring or allgather or halo or passq") {
 		t.Errorf("a scheme of no name: %v", err)

@@ -16,6 +16,9 @@ type PassQ struct{ Ring }
 // String names the scheme in plan hashes and texts.
 func (p PassQ) String() string { return "passq " + p.Ring.String() }
 
+// KeepsDKV is true: dQ travels.
+func (PassQ) KeepsDKV() bool { return true }
+
 // Forward sends q round and merges the parts that come back.
 func (p PassQ) Forward(b *plan.Builder, q, kv plan.Block) plan.Block {
 	l := newLoop(b, p.Ring, plan.Q)

@@ -43,6 +43,10 @@ func drawSpec(t *rapid.T) plan.Spec {
 		Partials:  rapid.IntRange(1, 3).Draw(t, "partials"),
 		NarrowDKV: rapid.Bool().Draw(t, "narrow"),
 	}
+	axis := scheme.New(r)
+	if k, ok := axis.(plan.Keeper); ok && k.KeepsDKV() {
+		opt.NarrowDKV = false
+	}
 	if m.Head > 1 {
 		opt.HeadChunks = rapid.IntRange(1, q/m.Head).Draw(t, "head chunks")
 	}
@@ -53,7 +57,7 @@ func drawSpec(t *rapid.T) plan.Spec {
 		},
 		Mesh:    m,
 		Layout:  rapid.SampledFrom([]mesh.Layout{mesh.Zigzag, mesh.Contiguous}).Draw(t, "layout"),
-		Options: opt, Ring: scheme.New(r), Heads: headshuffle.AllToAll{},
+		Options: opt, Ring: axis, Heads: headshuffle.AllToAll{},
 	}
 }
 

@@ -101,6 +101,9 @@ func nearestDivisor(n, near int) int {
 	return best
 }
 
+// KeepsDKV tells whether dKV stays and dQ travels.
+func (r Ring) KeepsDKV() bool { return r.Rotate == RotateQ }
+
 // LaneCount is how many lanes a block's chunks travel on.
 func (r Ring) LaneCount() int { return max(r.Lanes, 1) }
 
