@@ -21,8 +21,8 @@ func newBenchRing(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ring",
 		Short: "rank actors in one process against one rank on the same work",
-		Long: "ring runs the same problem on one rank and on a mesh of rank actors, in turns, all " +
-			"on the cores of\nthis process: the ratio is what the mesh costs, or gives.",
+		Long: "ring runs the same problem on one rank and on a mesh of rank actors, in turns, " +
+			"all on the cores of\nthis process: the ratio is what the mesh costs, or gives.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return benchRing(cmd.Context(), f, std)
