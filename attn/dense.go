@@ -94,8 +94,9 @@ func DenseRows(p *Problem, rows []int, par Parallel) (out, lse []float64) {
 	return out, lse
 }
 
-// MaxLogit is the largest |logit|, capped if there is a cap, over the pairs that the mask allows
-// and the finite sinks, 0 when there is none: what Gate wants.
+// MaxLogit is the largest |scale * q.k| over the pairs that the mask allows, and of the finite
+// sinks, 0 when there is none: what Gate wants. It is taken before a soft cap: an error of the
+// logit goes through the cap's slope into the gradients.
 func MaxLogit(p *Problem, par Parallel) float64 {
 	return MaxLogitRows(p, firstN(p.QTokens), par)
 }
@@ -110,7 +111,6 @@ func MaxLogitRows(p *Problem, rows []int, par Parallel) float64 {
 			for r := lo; r < hi; r++ {
 				keys = p.Mask.keys(keys[:0], rows[r])
 				w = p.logits(w[:0], rows[r], h, keys)
-				p.soften(w)
 				for _, x := range w {
 					largest[r] = max(largest[r], math.Abs(x))
 				}

@@ -248,7 +248,7 @@ func (o *oracle[T]) sampled(v *verdict, rows, keys []int) {
 	}
 }
 
-// largestLogit is the largest |scale * q.k|, capped if there is a cap, or |sink|, where it matters
+// largestLogit is the largest |scale * q.k|, before a cap, or |sink|, where it matters
 // to the gate, above 128: when the lengths of q and k bound it for all pairs (Cauchy, Schwarz),
 // their bound is as good. Otherwise it is that of the rows, and of the columns of the keys if there
 // are any: a sample's. Every number that is compared comes from these, and since they are some of
@@ -256,9 +256,6 @@ func (o *oracle[T]) sampled(v *verdict, rows, keys []int) {
 func (o *oracle[T]) largestLogit(rows, keys []int) float64 {
 	p := &o.problem
 	bound := math.Abs(p.Scale) * longest(p.Q, p.D) * longest(p.K, p.D)
-	if p.SoftCap != 0 {
-		bound = min(bound, p.SoftCap)
-	}
 	for _, x := range p.Sink {
 		if !math.IsInf(x, -1) {
 			bound = max(bound, math.Abs(x))

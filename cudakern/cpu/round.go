@@ -65,6 +65,11 @@ func (s *Store[T]) claim(m *rankMem[T], round int32, b Round, ses *session[T]) e
 	}
 	m.entered, m.number, m.now, m.session = true, round, b, ses
 	m.claims++
+	if b.Program.Pass == plan.Forward && !b.Header.Collective() {
+		for _, role := range [...]plan.Role{plan.HomeDQ, plan.HomeDKV} {
+			s.vacate(m, &ses.slots[role]) // gradients of the former forward pass
+		}
+	}
 	for i := range slots {
 		sl, p := &m.scratch[i], &slots[i]
 		if p.Role != plan.Scratch {
@@ -73,8 +78,7 @@ func (s *Store[T]) claim(m *rankMem[T], round int32, b Round, ses *session[T]) e
 		if err := s.reserve(m, sl, p.Bytes); err != nil {
 			s.leave(m)
 			return fmt.Errorf("rank %d, round %d: slot %d of %d bytes: %w", m.rank, round, i,
-				p.Bytes,
-				err)
+				p.Bytes, err)
 		}
 	}
 	return nil
