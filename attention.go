@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/kvloom/kvloom/actors"
@@ -37,7 +38,7 @@ func (s *Session[T]) Attention(p Problem) (*Attention[T], error) {
 		s.cfg.Problems[n] = Problem{}
 		return nil, err
 	}
-	s.layers[n] = l
+	s.setLayer(n, l)
 	s.growMail()
 	return &Attention[T]{session: s, plan: l.plan, problem: n}, nil
 }
@@ -50,6 +51,8 @@ func (s *Session[T]) place() int {
 		}
 	}
 	s.cfg.Problems = append(s.cfg.Problems, Problem{})
+	s.table.Lock()
+	defer s.table.Unlock()
 	s.layers = append(s.layers, nil)
 	return len(s.layers) - 1
 }
@@ -78,7 +81,8 @@ func (a *Attention[T]) Close() {
 	defer s.mu.Unlock()
 	if !a.closed {
 		a.closed = true
-		s.layers[a.problem], s.cfg.Problems[a.problem] = nil, Problem{}
+		s.setLayer(a.problem, nil)
+		s.cfg.Problems[a.problem] = Problem{}
 	}
 }
 
@@ -126,7 +130,8 @@ type State[T attn.Float] struct {
 }
 
 // SetSink gives the state its sink logits, one a head, for the passes to come: a problem with Sink
-// needs them before Forward. They are a parameter, the same on all ranks.
+// needs them before Forward, and a new Forward after them. They are a parameter, the same on all
+// ranks: finite, or -Inf for none.
 func (st *State[T]) SetSink(logits []T) error {
 	s := st.att.session
 	s.mu.Lock()
@@ -136,11 +141,16 @@ func (st *State[T]) SetSink(logits []T) error {
 		return ErrClosed
 	case st.dead:
 		return errReleased
+	case st.att.closed:
+		return errClosedLayer
 	case len(logits) != n:
 		return fmt.Errorf("kvloom: %d sink logits were given, the problem has %d", len(logits), n)
 	}
+	if err := checkSinks(logits); err != nil {
+		return err
+	}
 	s.store.SetSink(int32(st.id), logits)
-	st.sunk = true
+	st.sunk, st.forward = true, false // what a forward pass has left is of other logits
 	return nil
 }
 
@@ -183,6 +193,20 @@ func (st *State[T]) Release() {
 		s.store.Forget(int32(st.id))
 	}
 	s.states.free = append(s.states.free, st.id)
+}
+
+// errClosedLayer says that a state is used after its Attention's Close.
+var errClosedLayer = errors.New("kvloom: the attention was closed: make a new one")
+
+// checkSinks refuses logits that no sum can take.
+func checkSinks[T attn.Float](logits []T) error {
+	for i, x := range logits {
+		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 1) {
+			return fmt.Errorf("kvloom: the sink logit of head %d is %v: use a finite number, or "+
+				"-Inf for none", i, x)
+		}
+	}
+	return nil
 }
 
 // errReleased says that a state is used after Release.
@@ -255,6 +279,8 @@ func (st *State[T]) load(n int, what string, each func(r int, h *plan.Header) er
 		return ErrClosed
 	case st.dead:
 		return errReleased
+	case st.att.closed:
+		return errClosedLayer
 	case n != s.Ranks():
 		return fmt.Errorf("kvloom: %s of %d ranks were given, the session has %d", what, n,
 			s.Ranks())

@@ -59,8 +59,8 @@ type Config struct {
 	Window int
 	// Workers of the shared pool; 0 is GOMAXPROCS.
 	Workers int
-	// Kernels names the CPU kernels: portable, avx2, avx512, or auto (or nothing) for the fastest
-	// that the machine has. One plan and one kind of kernels give the same bits.
+	// Kernels names the CPU kernels: portable, avx2, avx512, avx512bf16, or auto (or nothing) for
+	// the fastest that the machine has. One plan and one kind of kernels give the same bits.
 	Kernels string
 	// MemoryLimit is the most tensor bytes of all ranks together; 0 is no limit.
 	MemoryLimit int64
@@ -145,12 +145,20 @@ func (c *Config) checked(i int) (plan.Spec, error) {
 	return c.spec(i), nil
 }
 
-// MaxOps is the most ops of plans that one process holds for its ranks, some 5 GB.
+// MaxOps is the most ops of a plan that one process holds for its ranks, some 5 GB, and of the plans
+// together that it keeps for problems that come again.
 const MaxOps = 1 << 25
 
-// ops is about how many ops the ranks of a plan have together: up to 12 a ring step and 8 a piece.
-func (c *Config) ops() int {
-	return c.Mesh.Ranks() * (12*c.Mesh.Ring + 8*c.Mesh.Head)
+// opsOf is about how many ops the ranks of a plan have together: for each head chunk up to 12 a
+// ring step and 8 a piece.
+func opsOf(s *plan.Spec) int {
+	return s.Mesh.Ranks() * max(s.Options.HeadChunks, 1) * (12*s.Mesh.Ring + 8*s.Mesh.Head)
+}
+
+func tooManyOps(s *plan.Spec, n int) error {
+	return fmt.Errorf("mesh %dx%d in %d head chunks has about %d ops for its %d ranks, the limit "+
+		"of one process is %d: use a shorter ring, fewer ranks or fewer chunks", s.Mesh.Head,
+		s.Mesh.Ring, max(s.Options.HeadChunks, 1), n, s.Mesh.Ranks(), MaxOps)
 }
 
 func (c Config) withDefaults() Config {
@@ -175,10 +183,9 @@ func (c *Config) validate() error {
 		return fmt.Errorf("kvloom: %w", c.Mesh.Validate())
 	case c.axis().Validate(c.Mesh) != nil:
 		return fmt.Errorf("kvloom: %w", c.axis().Validate(c.Mesh))
-	case c.ops() > MaxOps:
-		return fmt.Errorf("kvloom: mesh %dx%d has about %d ops for its %d ranks, the limit of one "+
-			"process is %d: use a shorter ring or fewer ranks", c.Mesh.Head, c.Mesh.Ring, c.ops(),
-			c.Mesh.Ranks(), MaxOps)
+	case opsOf(&plan.Spec{Mesh: c.Mesh, Options: c.Options}) > MaxOps:
+		spec := plan.Spec{Mesh: c.Mesh, Options: c.Options}
+		return fmt.Errorf("kvloom: %w", tooManyOps(&spec, opsOf(&spec)))
 	case c.Plans < 1 || c.Plans > math.MaxInt16:
 		return fmt.Errorf("kvloom: %d plans to keep: use 1 to %d", c.Plans, math.MaxInt16)
 	case c.Deadline < time.Millisecond:

@@ -20,12 +20,16 @@ func (s *Session[T]) Links() map[string]int {
 	return map[string]int{"inproc": s.meter.Links()}
 }
 
-// Figures is the account of one rank. Call it between runs.
+// Figures is the account of one rank; without tokens if there is no such problem. Call it between
+// runs.
 func (s *Session[T]) Figures(problem, r int) Figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.layers[problem].plan.Header()
-	f := Figures{Tokens: h.Sets[h.HomeQ[r]].Len()}
+	f := Figures{}
+	if l, err := s.layer(problem); err == nil {
+		h := l.plan.Header()
+		f.Tokens = h.Sets[h.HomeQ[r]].Len()
+	}
 	if s.closed {
 		return f
 	}

@@ -16,7 +16,7 @@ import (
 // Limits of the plans that a session keeps and builds ahead.
 const (
 	DefaultPlans = 16 // kept for reuse when Config.Plans is 0
-	MaxAhead     = 8  // plans that Prepare has begun and Attention has not asked for
+	MaxAhead     = 8  // prepared and not asked for; then the first of those that are made goes
 )
 
 // layer is the plan of a problem, proven and ready to run.
@@ -24,6 +24,7 @@ type layer struct {
 	plan  *plan.Plan
 	ready *rank.Compiled
 	links []int // by rank: the transfers of its longest pass
+	ops   int
 }
 
 // linksOf counts the transfers of each rank's longest pass.
@@ -46,13 +47,14 @@ func linksOf(c *rank.Compiled, ranks int) []int {
 // planKey names what a plan follows from.
 type planKey [sha256.Size]byte
 
-// keyOf is the key of a spec: its problem, mesh, layouts, options and axes.
+// keyOf is the key of a spec: its problem, mesh, layouts by name, options and axes with all their
+// fields, also those that New would refuse.
 func keyOf(spec *plan.Spec) planKey {
 	w := sha256.New()
 	s := &spec.Shape
 	fmt.Fprintf(w, "%d %d %d %d %d %d %d %d %v %v %v\n", s.QTokens, s.KTokens, s.QHeads, s.KHeads,
 		s.Dim, s.VDim, s.ElemBytes, s.AccBytes, s.Scale, s.SoftCap, s.Sink)
-	fmt.Fprintf(w, "%d %d %v\n%v\n%v\n%v\n%v\n%v\n", spec.Mesh.Head, spec.Mesh.Ring,
+	fmt.Fprintf(w, "%d %d %v\n%v\n%v\n%#v\n%#v\n%#v\n", spec.Mesh.Head, spec.Mesh.Ring,
 		spec.Mesh.Placement, spec.Layout, spec.KeyLayout, spec.Options, spec.Ring, spec.Heads)
 	writeMask(w, spec)
 	return planKey(w.Sum(nil))
@@ -74,6 +76,17 @@ type planned struct {
 	layer *layer
 	err   error
 	used  uint64 // when it was last asked for; 0: never
+	order uint64 // of those that were prepared
+}
+
+// made tells whether the plan is there, or what was wrong with it.
+func (p *planned) made() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // planCache keeps plans by what they follow from, the last used ones, and makes plans ahead of
@@ -87,6 +100,7 @@ type planCache struct {
 	mu     sync.Mutex
 	most   int
 	clock  uint64
+	order  uint64
 	plans  map[planKey]*planned
 	closed bool
 }
@@ -146,17 +160,12 @@ func (c *planCache) prepare(spec plan.Spec) error {
 	if _, ok := c.plans[key]; ok {
 		return nil
 	}
-	ahead := 0
-	for _, p := range c.plans {
-		if p.used == 0 {
-			ahead++
-		}
+	if !c.makeRoom() {
+		return fmt.Errorf("kvloom: %d plans are being made ahead, the limit is %d: call Attention "+
+			"for some of them first", MaxAhead, MaxAhead)
 	}
-	if ahead >= MaxAhead {
-		return fmt.Errorf("kvloom: %d plans were prepared and not used, the limit is %d: call "+
-			"Attention for some of them first", ahead, MaxAhead)
-	}
-	p := &planned{done: make(chan struct{})}
+	c.order++
+	p := &planned{done: make(chan struct{}), order: c.order}
 	c.plans[key] = p
 	c.build.Add(1)
 	go func() {
@@ -168,11 +177,39 @@ func (c *planCache) prepare(spec plan.Spec) error {
 	return nil
 }
 
+// makeRoom drops the plan that was prepared first, is made and was never asked for, if as many as
+// may be are ahead. It is false when all of them are still being made.
+func (c *planCache) makeRoom() bool {
+	ahead := 0
+	var oldest planKey
+	at := uint64(0)
+	for key, p := range c.plans {
+		if p.used > 0 {
+			continue
+		}
+		ahead++
+		if p.made() && (at == 0 || p.order < at) {
+			oldest, at = key, p.order
+		}
+	}
+	if ahead < MaxAhead {
+		return true
+	}
+	if at > 0 {
+		delete(c.plans, oldest)
+	}
+	return at > 0
+}
+
 // fill makes a plan: built, proven, ready to run.
 func (c *planCache) fill(ctx context.Context, p *planned, spec plan.Spec) {
 	defer close(p.done)
 	if err := ctx.Err(); err != nil {
 		p.err = errors.Join(ErrClosed, err)
+		return
+	}
+	if n := opsOf(&spec); n > MaxOps {
+		p.err = tooManyOps(&spec, n)
 		return
 	}
 	built, err := plan.New(spec)
@@ -185,13 +222,18 @@ func (c *planCache) fill(ctx context.Context, p *planned, spec plan.Spec) {
 		p.err = err
 		return
 	}
-	p.layer = &layer{plan: built, ready: ready, links: linksOf(ready, spec.Mesh.Ranks())}
+	p.layer = &layer{plan: built, ready: ready, links: linksOf(ready, spec.Mesh.Ranks()),
+		ops: opsOf(&spec)}
 }
 
-// trim drops the plans that were used longest ago, beyond the limit; those in use by an Attention
-// live on with it.
+// trim drops the plans that were used longest ago, beyond the limits of their number and of their
+// ops together; those in use by an Attention live on with it.
 func (c *planCache) trim() {
-	for used := c.kept(); used > c.most; used-- {
+	for {
+		used, ops := c.kept()
+		if used <= c.most && (ops <= MaxOps || used == 1) {
+			return
+		}
 		var oldest planKey
 		at := uint64(0)
 		for key, p := range c.plans {
@@ -203,13 +245,16 @@ func (c *planCache) trim() {
 	}
 }
 
-// kept counts the plans that were asked for.
-func (c *planCache) kept() int {
-	n := 0
+// kept counts the plans that were asked for, and their ops.
+func (c *planCache) kept() (plans, ops int) {
 	for _, p := range c.plans {
-		if p.used > 0 {
-			n++
+		if p.used == 0 {
+			continue
+		}
+		plans++
+		if p.made() && p.layer != nil {
+			ops += p.layer.ops
 		}
 	}
-	return n
+	return plans, ops
 }

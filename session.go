@@ -39,6 +39,7 @@ type Session[T attn.Float] struct {
 	cfg     Config
 	id      uint32 // names this session in block headers
 	cache   *planCache
+	table   sync.RWMutex     // of layers
 	layers  []*layer         // by problem; nil where an Attention was closed
 	extra   []*rank.Compiled // collectives
 	sums    map[collect.Spec]*collective
@@ -239,15 +240,13 @@ func (s *Session[T]) Run(ctx context.Context, rounds ...Round) error {
 	defer s.mu.Unlock()
 	entries := make([]rank.Entry, len(rounds))
 	for i, r := range rounds {
-		if r.Problem < 0 || r.Problem >= len(s.layers) || r.Pass > plan.Backward {
+		l, err := s.layer(r.Problem)
+		if err != nil || r.Pass > plan.Backward {
 			return fmt.Errorf("kvloom: round %d names problem %d, pass %d: the session has %d "+
-				"problems, passes are 0 and 1", i, r.Problem, r.Pass, len(s.layers))
+				"problems, of which some may be closed; passes are 0 and 1", i, r.Problem, r.Pass,
+				len(s.layers))
 		}
-		if s.layers[r.Problem] == nil {
-			return fmt.Errorf("kvloom: round %d names problem %d, which was closed", i, r.Problem)
-		}
-		ready := s.layers[r.Problem].ready
-		entries[i] = rank.Entry{Plan: ready, Pass: r.Pass, State: int32(r.State)}
+		entries[i] = rank.Entry{Plan: l.ready, Pass: r.Pass, State: int32(r.State)}
 	}
 	return s.run(ctx, entries)
 }
@@ -367,11 +366,49 @@ func (s *Session[T]) free() {
 	}
 }
 
-// Kernels names the kernels that the session computes with.
-func (s *Session[T]) Kernels() string { return s.kernels.String() }
+// Kernels names the kernels that the session computes with: those for its narrowest elements.
+func (s *Session[T]) Kernels() string {
+	bytes := int(unsafe.Sizeof(T(0)))
+	for _, p := range s.cfg.Problems {
+		bytes = min(bytes, p.ElemBytes)
+	}
+	return s.kernels.For(bytes).String()
+}
 
-// Plan is the plan of a problem.
-func (s *Session[T]) Plan(problem int) *plan.Plan { return s.layers[problem].plan }
+// layer is the plan of a problem that is there; it may be asked for while a round runs.
+func (s *Session[T]) layer(problem int) (*layer, error) {
+	s.table.RLock()
+	defer s.table.RUnlock()
+	switch {
+	case problem < 0 || problem >= len(s.layers):
+		return nil, fmt.Errorf("kvloom: problem %d: the session has %d", problem, len(s.layers))
+	case s.layers[problem] == nil:
+		return nil, fmt.Errorf("kvloom: problem %d was closed", problem)
+	}
+	return s.layers[problem], nil
+}
 
-// PlanHash names the plan of a problem.
-func (s *Session[T]) PlanHash(problem int) plan.Hash { return s.layers[problem].ready.Hash }
+// setLayer puts a plan in its place; nil empties it.
+func (s *Session[T]) setLayer(problem int, l *layer) {
+	s.table.Lock()
+	defer s.table.Unlock()
+	s.layers[problem] = l
+}
+
+// Plan is the plan of a problem; nil if there is no such problem.
+func (s *Session[T]) Plan(problem int) *plan.Plan {
+	l, err := s.layer(problem)
+	if err != nil {
+		return nil
+	}
+	return l.plan
+}
+
+// PlanHash names the plan of a problem; it is 0 if there is no such problem.
+func (s *Session[T]) PlanHash(problem int) plan.Hash {
+	l, err := s.layer(problem)
+	if err != nil {
+		return plan.Hash{}
+	}
+	return l.ready.Hash
+}

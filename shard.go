@@ -80,7 +80,11 @@ func (s *Session[T]) Load(problem, state int, in Inputs[T]) error {
 	if s.closed {
 		return ErrClosed
 	}
-	return LoadShards(s.store, s.layers[problem].plan, state, in)
+	l, err := s.layer(problem)
+	if err != nil {
+		return err
+	}
+	return LoadShards(s.store, l.plan, state, in)
 }
 
 // LoadShards cuts inputs as a plan says and gives every rank its own.
@@ -100,6 +104,9 @@ func LoadShards[T attn.Float](to Store[T], p *plan.Plan, state int, in Inputs[T]
 			return fmt.Errorf("kvloom: %s has %d elements, the problem has %d tokens of %d: %d",
 				x.name, x.have, x.tokens, x.row, x.row*x.tokens)
 		}
+	}
+	if err := checkSinks(in.Sink); err != nil {
+		return err
 	}
 	to.Expect(int32(state), h)
 	if h.Sink {
@@ -144,7 +151,11 @@ func (s *Session[T]) Results(problem, state int, gradients bool) (Outputs[T], er
 	if s.closed {
 		return Outputs[T]{}, ErrClosed
 	}
-	return GatherShards(s.store, s.layers[problem].plan, state, gradients)
+	l, err := s.layer(problem)
+	if err != nil {
+		return Outputs[T]{}, err
+	}
+	return GatherShards(s.store, l.plan, state, gradients)
 }
 
 // GatherShards puts the ranks' outputs together in token order.

@@ -183,7 +183,7 @@ func (j *Job[T]) delta(lo, hi int) {
 	for r := range j.dst.rows {
 		j.deltaItems(r*heads+lo, r*heads+hi)
 		for x := r*heads + lo; x < r*heads+hi; x++ {
-			if j.outIsZero(x) {
+			if j.sources[1].cut(1)[x] == j.sink[x%heads] && j.outIsZero(x) {
 				j.dst.part(0)[x] = 0 // with a NaN in dO too: a row without keys has no gradient
 			}
 		}

@@ -222,7 +222,7 @@ func (r *run[T]) start(e actors.Envelope) error {
 		r.job.End(false)
 		return errors.New("the device has no pool to run on")
 	}
-	r.batch.Tasks = tasks
+	r.batch.Tasks, r.batch.Turn = tasks, r.job.turn()
 	d.working.Add(1)
 	if err := d.pool.Submit(&r.batch); err != nil {
 		d.working.Done()

@@ -18,13 +18,14 @@ const (
 	Twin
 	AVX2
 	AVX512
+	AVX512BF16 // of BF16 elements, products of pairs of them; of others, the bits of AVX512
 	numKernels
 )
 
 // String is the name in reports.
 func (k Kernels) String() string {
 	if k < numKernels {
-		return [numKernels]string{"portable", "twin", "avx2", "avx512"}[k]
+		return [numKernels]string{"portable", "twin", "avx2", "avx512", "avx512bf16"}[k]
 	}
 	return fmt.Sprintf("kernels %d", uint8(k))
 }
@@ -36,8 +37,18 @@ func (k Kernels) isa() simd.ISA {
 		return simd.AVX2
 	case AVX512:
 		return simd.AVX512
+	case AVX512BF16:
+		return simd.AVX512BF16
 	}
 	return simd.Portable
+}
+
+// For is what k does with elements of so many bytes, by the name for reports.
+func (k Kernels) For(elemBytes int) Kernels {
+	if k == AVX512BF16 && elemBytes != 2 {
+		return AVX512
+	}
+	return k
 }
 
 // Supported is nil where the kernels run on this machine, else why they do not.
@@ -63,8 +74,9 @@ func Best[T attn.Float]() Kernels {
 	return Portable
 }
 
-// ParseKernels gives the kernels of a name for sums of T: auto (or nothing), portable, avx2 or
-// avx512. The error says what this machine lacks, and what would work.
+// ParseKernels gives the kernels of a name for sums of T: auto (or nothing), portable, avx2,
+// avx512 or avx512bf16. The error says what this machine lacks, and what would work. Sums of float64 are always
+// the portable kernels', whichever of this machine's is named: their bits are the same.
 func ParseKernels[T attn.Float](name string) (Kernels, error) {
 	best := Best[T]()
 	switch name {
@@ -80,9 +92,12 @@ func ParseKernels[T attn.Float](name string) (Kernels, error) {
 		if err := k.Supported(); err != nil {
 			return 0, fmt.Errorf("kernels %s: %w; use %v or auto", name, err, best)
 		}
+		if _, wide := any(T(0)).(float64); wide {
+			return Portable, nil
+		}
 		return k, nil
 	}
-	return 0, fmt.Errorf("kernels %q are unknown: use auto, portable, avx2 or avx512", name)
+	return 0, fmt.Errorf("kernels %q are unknown: use auto, portable, avx2, avx512 or avx512bf16", name)
 }
 
 // vector is the instruction set for the block at hand; Portable where vectors do not serve it.
@@ -133,4 +148,14 @@ func (j *Job[T]) attendBackwardVector(task int, scratch *Scratch) {
 		return
 	}
 	simd.Backward(j.isa, &f.full.block, f.full.grad, task, &scratch.vectors)
+}
+
+// turn is the tasks at hand that should follow each other: tasks of the vectors for all heads of
+// the same rows, twice, since what one brings to the caches is by the side of what the next needs,
+// and the second time is there still.
+func (j *Job[T]) turn() int {
+	if j.isa == simd.Portable {
+		return 1
+	}
+	return 2 * j.full.block.KHeads
 }

@@ -14,7 +14,7 @@ import (
 func TestEveryKernelOfThisMachine(t *testing.T) {
 	p := rounded(newProblem(131, 6, 3, 24, 24, attn.Window(131, 131, 50, 9)))
 	want := dense(p)
-	for _, k := range []cpu.Kernels{cpu.Portable, cpu.AVX2, cpu.AVX512} {
+	for _, k := range []cpu.Kernels{cpu.Portable, cpu.AVX2, cpu.AVX512, cpu.AVX512BF16} {
 		t.Run(k.String(), func(t *testing.T) {
 			if err := k.Supported(); err != nil {
 				t.Skip(err)
@@ -51,7 +51,7 @@ func TestKernelsByName(t *testing.T) {
 	}{
 		{"", "", best}, {"auto", "", best}, {"portable", "", cpu.Portable},
 		{"amx", "this version has none; use " + best.String(), 0},
-		{"neon", "unknown: use auto, portable, avx2 or avx512", 0},
+		{"neon", "unknown: use auto, portable, avx2, avx512 or avx512bf16", 0},
 		{"twin", "unknown", 0},
 	} {
 		got, err := cpu.ParseKernels[float32](tc.name)

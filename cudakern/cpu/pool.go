@@ -40,6 +40,7 @@ func scratchOf[T attn.Float](s *Scratch) *kernel.Scratch[T] {
 type Batch struct {
 	Work  Work
 	Tasks int
+	Turn  int // tasks that begin before the next batch's turn; 0 is 1
 	// Over is called once, on a worker, when all tasks are over; err is the first task's that
 	// panicked, after which no other begins. It must not block.
 	Over func(err error)
@@ -57,15 +58,17 @@ func (b *Batch) Nanos() int64 { return b.nanos }
 // Pool is the workers that all ranks of a process share.
 //
 //	active   A: tasks 3 4 5     B: task 1     C: tasks 0 1 2 3
-//	         ^ turn                               one task from each in turn
+//	         ^ turn                               Turn tasks from each in turn
 //
-// Batches take turns task by task, so that ranks that began together end together however few
-// workers there are. A worker without a task sleeps.
+// Batches take turns of a few tasks, so that ranks that began together end together however few
+// workers there are; the tasks of one turn may read the same memory, which the caches then have.
+// A worker without a task sleeps.
 type Pool struct {
 	mu      sync.Mutex
 	wake    sync.Cond
 	active  []*Batch // with tasks to hand out
 	turn    int
+	spell   int // tasks that have begun in this turn
 	closed  bool
 	workers sync.WaitGroup
 	ended   atomic.Uint64
@@ -192,10 +195,13 @@ func (p *Pool) take() (b *Batch, task int) {
 	b = p.active[p.turn]
 	task = b.next
 	b.next++
-	if b.next == b.Tasks {
+	p.spell++
+	switch {
+	case b.next == b.Tasks:
 		p.retire(p.turn)
-	} else {
+	case p.spell >= b.Turn:
 		p.turn++
+		p.spell = 0
 	}
 	return b, task
 }
@@ -206,8 +212,11 @@ func (p *Pool) retire(i int) {
 	copy(p.active[i:], p.active[i+1:])
 	p.active[last] = nil
 	p.active = p.active[:last]
-	if p.turn > i {
+	switch {
+	case p.turn > i:
 		p.turn--
+	case p.turn == i:
+		p.spell = 0
 	}
 }
 

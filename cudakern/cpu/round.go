@@ -22,6 +22,9 @@ func (s *Store[T]) enter(m *rankMem[T], round int32) error {
 		return fmt.Errorf("rank %d, round %d: %w", m.rank, round, err)
 	}
 	ses := m.open(b.State)
+	if err := ses.follow(&b); err != nil {
+		return fmt.Errorf("rank %d, round %d, state %d: %w", m.rank, round, b.State, err)
+	}
 	if err := ses.sinks.begin(&b); err != nil {
 		return fmt.Errorf("rank %d, round %d, state %d: %w", m.rank, round, b.State, err)
 	}
@@ -40,6 +43,22 @@ func (s *Store[T]) enter(m *rankMem[T], round int32) error {
 		}
 	}
 	return s.claim(m, round, b, ses)
+}
+
+// follow refuses a backward round of another problem than the forward round's, whose blocks may well
+// be of the same shapes.
+func (ses *session[T]) follow(b *Round) error {
+	switch {
+	case b.Header.Collective():
+		return nil
+	case b.Program.Pass == plan.Forward:
+		ses.of = b.Header
+		return nil
+	case ses.of == nil || ses.of == b.Header || ses.of.ContentHash() == b.Header.ContentHash():
+		return nil
+	}
+	return fmt.Errorf("its forward round was of another problem: run both passes of a state with " +
+		"one problem")
 }
 
 // fitsStore checks the widths of a plan: accumulators are of T, and so are elements, but that those

@@ -86,7 +86,8 @@ type rankMem[T attn.Float] struct {
 // session is the blocks with a role of one layer and one micro-batch.
 type session[T attn.Float] struct {
 	state  int32
-	narrow bool // elements are BF16: see Expect
+	narrow bool         // elements are BF16: see Expect
+	of     *plan.Header // of the last forward round; nil if there was none
 	slots  [plan.NumRoles]slot[T]
 	sinks  sinks[T]
 }
