@@ -57,8 +57,8 @@ func (ses *session[T]) follow(b *Round) error {
 	case ses.of == nil || ses.of == b.Header || ses.of.ContentHash() == b.Header.ContentHash():
 		return nil
 	}
-	return fmt.Errorf("its forward round was of another problem: run both passes of a state with " +
-		"one problem")
+	return fmt.Errorf("its forward round was of another problem: both rounds of a state must be of " +
+		"one plan")
 }
 
 // fitsStore checks the widths of a plan: accumulators are of T, and so are elements, but that those
