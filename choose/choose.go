@@ -37,9 +37,11 @@ type Question struct {
 }
 
 // DefaultMaxOps is the most ops of all candidates together that are priced: some tens of seconds.
+// Where that is not enough for all of them nothing is chosen, as the best one may be left out.
 const DefaultMaxOps = 1 << 25
 
-// Row is one candidate. Of one that was refused only the names are known.
+// Row is one candidate. Of one that was refused only the names are known, and its figures if it was
+// refused for its memory.
 type Row struct {
 	Layout, Scheme, Rotate string
 	// Nanos is the modelled time until the last rank is done. Compute and exposed are those of that
@@ -50,6 +52,7 @@ type Row struct {
 	Busiest                           int     // the rank that computes longest
 	WorkRatio                         float64 // its time over the mean of all ranks
 	Refused                           string  // why it cannot be; empty: it can
+	OverMemory                        bool    // it was refused for the memory of a rank
 	Spec                              plan.Spec
 	Ring                              ringbus.Ring // of Spec.Ring
 }
@@ -67,8 +70,18 @@ type Table struct {
 // Chosen is the best candidate.
 func (t *Table) Chosen() *Row { return &t.Rows[t.Best] }
 
-// Choose prices the candidates. It is an error when none of them is possible: it says why each is
-// not.
+// Possible is how many candidates were priced and not refused: those of which one is chosen.
+func (t *Table) Possible() int {
+	n := 0
+	for i := range t.Rows {
+		if t.Rows[i].Refused == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// Choose prices the candidates. The error is an *Impossible when none of them can be.
 func Choose(q Question) (*Table, error) {
 	if q.Topology == nil {
 		q.Topology = Usual(q.Spec.Mesh.Ranks())
@@ -86,7 +99,11 @@ func Choose(q Question) (*Table, error) {
 	p := &pricing{question: &q, left: q.MaxOps, dealt: map[string]dealt{}}
 	for i := range t.Rows {
 		r := &t.Rows[i]
-		if err := p.price(r); err != nil {
+		err := p.price(r)
+		if p.full {
+			return nil, q.tooMany(i, len(t.Rows))
+		}
+		if err != nil {
 			r.Refused = strings.TrimPrefix(err.Error(), "plan: ")
 			continue
 		}
@@ -95,7 +112,7 @@ func Choose(q Question) (*Table, error) {
 		}
 	}
 	if t.Best < 0 {
-		return nil, t.nothing()
+		return nil, &Impossible{t.Rows, q.RankMemory}
 	}
 	t.Why = t.why(q.Free)
 	return t, nil
@@ -157,6 +174,7 @@ type pricing struct {
 	question *Question
 	left     int // ops that may still be priced
 	priced   bool
+	full     bool // there is no room for another candidate
 	dealt    map[string]dealt
 }
 
@@ -170,10 +188,6 @@ type dealt struct {
 func (p *pricing) price(r *Row) error {
 	q := p.question
 	ops := q.ops()
-	if p.priced && ops > p.left {
-		return fmt.Errorf("not priced: the candidates before it took the %d ops that are priced "+
-			"at most; ask for a layout or a scheme by name", q.MaxOps)
-	}
 	d, ok := p.dealt[r.Layout]
 	if !ok {
 		d.layout, d.err = Layout(r.Layout, Sequence{&q.Spec.Shape, q.Spec.Mesh, q.Starts,
@@ -193,6 +207,9 @@ func (p *pricing) price(r *Row) error {
 	if err != nil {
 		return err
 	}
+	if p.full = p.priced && ops > p.left; p.full {
+		return nil
+	}
 	e, err := plan.Cost(src, q.Topology, plan.CostOptions{Passes: q.Passes})
 	if err != nil {
 		return err
@@ -201,6 +218,13 @@ func (p *pricing) price(r *Row) error {
 	p.left -= ops
 	r.account(e)
 	return r.fits(q.RankMemory)
+}
+
+// tooMany is the error of a choice among more than can be priced.
+func (q *Question) tooMany(done, all int) error {
+	return fmt.Errorf("choose: %d candidates of some %d ops each cannot all be priced: the limit is "+
+		"%d ops together, and the best may be among the last %d; name a layout, a scheme or a "+
+		"rotation", all, q.ops(), q.MaxOps, all-done)
 }
 
 // ops is about how many ops the plan of a candidate has: up to 12 a ring step and 8 a piece, in
@@ -238,24 +262,7 @@ func (r *Row) fits(limit int64) error {
 	if limit == 0 || r.PeakBytes <= limit {
 		return nil
 	}
-	return fmt.Errorf("a rank holds up to %d bytes, its memory is %d", r.PeakBytes, limit)
-}
-
-// nothing says why no candidate is possible.
-func (t *Table) nothing() error {
-	const most = 4
-	if len(t.Rows) == 1 {
-		return fmt.Errorf("choose: the one candidate, %s, is impossible: %s", t.Rows[0].Name(),
-			t.Rows[0].Refused)
-	}
-	var why []string
-	for i := range t.Rows {
-		if i == most {
-			why = append(why, fmt.Sprintf("and %d more", len(t.Rows)-most))
-			break
-		}
-		why = append(why, t.Rows[i].Name()+": "+t.Rows[i].Refused)
-	}
-	return fmt.Errorf("choose: none of %d candidates is possible: %s", len(t.Rows),
-		strings.Join(why, "; "))
+	r.OverMemory = true
+	return fmt.Errorf("a rank holds up to %s, its memory is %s", bytesText(r.PeakBytes),
+		bytesText(limit))
 }

@@ -1,6 +1,7 @@
 package choose
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -168,13 +169,74 @@ func TestRefusedStayInTheTable(t *testing.T) {
 	if table.Chosen().Refused != "" {
 		t.Error("a refused candidate was chosen")
 	}
+	layouts := len(q.layouts())
+	if n := table.Possible(); n != len(table.Rows)-2*layouts || n < layouts {
+		t.Errorf("%d of %d candidates are possible", n, len(table.Rows))
+	}
 }
 
 func TestNothingFits(t *testing.T) {
 	q := causal(64, mesh.Mesh{Head: 9, Ring: 1}) // 8 query heads
-	if _, err := Choose(q); err == nil || !strings.Contains(err.Error(), "zigzag ring kv: head "+
-		"degree 9 is above the 8 query heads") || !strings.Contains(err.Error(), "and ") {
+	_, err := Choose(q)
+	var none *Impossible
+	if !errors.As(err, &none) || len(none.Rows) < 4 || none.Least() != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("choose: none of %d candidates is possible: head degree 9 is above the 8 "+
+		"query heads", len(none.Rows))
+	if !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), "head degree 9") != 1 {
 		t.Error(err)
+	}
+	q.Free, q.Layout, q.Scheme = Free{}, "zigzag", "ring"
+	if _, err = Choose(q); !strings.HasPrefix(err.Error(), "choose: the one candidate, zigzag "+
+		"ring kv, is impossible: head degree 9") {
+		t.Error(err)
+	}
+}
+
+// TestReasonsOnceEach: two lanes are refused by two schemes, and memory by all others, whose least
+// need is named.
+func TestReasonsOnceEach(t *testing.T) {
+	q := causal(64, mesh.Mesh{Head: 1, Ring: 4})
+	q.Ring.Lanes = 2
+	all := mustChoose(t, q)
+	least := int64(math.MaxInt64)
+	for i := range all.Rows {
+		if r := &all.Rows[i]; r.Refused == "" {
+			least = min(least, r.PeakBytes)
+		}
+	}
+	q.RankMemory = 10
+	_, err := Choose(q)
+	var none *Impossible
+	if !errors.As(err, &none) {
+		t.Fatal(err)
+	}
+	names := 0
+	for _, r := range none.Reasons() {
+		names += len(r.Names)
+		if strings.Count(err.Error(), r.Text) != 1 {
+			t.Errorf("%q is there %d times", r.Text, strings.Count(err.Error(), r.Text))
+		}
+	}
+	if len(none.Reasons()) != 3 || names != len(all.Rows) || none.Least().PeakBytes != least {
+		t.Errorf("%d reasons of %d candidates, the least need %d, want %d: %v",
+			len(none.Reasons()), names, none.Least().PeakBytes, least, err)
+	}
+	if !strings.Contains(err.Error(), ": a rank holds at least "+bytesText(least)) ||
+		!strings.Contains(err.Error(), "its memory is 10 B; ") {
+		t.Error(err)
+	}
+}
+
+func TestBytesText(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 528384: "516.0 KiB", 3 << 20: "3.0 MiB",
+		5 << 40: "5.0 TiB", 5 << 50: "5120.0 TiB",
+	} {
+		if got := bytesText(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
 	}
 }
 
@@ -207,31 +269,25 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
+// TestPricingIsBounded: where not all candidates can be priced none is chosen, since the best might
+// be one of those left out; one candidate alone is always priced.
 func TestPricingIsBounded(t *testing.T) {
 	q := causal(64, mesh.Mesh{Head: 1, Ring: 4})
 	all := mustChoose(t, q)
-	q.MaxOps = 1
-	one := mustChoose(t, q)
-	if len(one.Rows) != len(all.Rows) || one.Best != 0 {
-		t.Fatalf("%d rows, best %d", len(one.Rows), one.Best)
+	q.MaxOps = all.Possible() * q.ops()
+	if again := mustChoose(t, q); again.Chosen().Name() != all.Chosen().Name() {
+		t.Errorf("with room for all: %s, want %s", again.Chosen().Name(), all.Chosen().Name())
 	}
-	for i := range one.Rows[1:] {
-		if r := &one.Rows[i+1]; !strings.HasPrefix(r.Refused, "not priced: ") {
-			t.Errorf("%s: %q", r.Name(), r.Refused)
+	for _, room := range []int{1, all.Possible() - 1} {
+		q.MaxOps = room * q.ops()
+		_, err := Choose(q)
+		if err == nil || !strings.Contains(err.Error(), "name a layout, a scheme or a rotation") {
+			t.Errorf("with room for %d of %d: %v", room, all.Possible(), err)
 		}
 	}
-	if !strings.HasSuffix(one.Why, "no other candidate is possible") {
-		t.Error(one.Why)
-	}
-	q.MaxOps = 3 * q.ops()
-	priced := 0
-	for _, r := range mustChoose(t, q).Rows {
-		if r.Refused == "" {
-			priced++
-		}
-	}
-	if priced != 3 {
-		t.Errorf("%d candidates were priced with room for 3", priced)
+	q.MaxOps, q.Free, q.Layout, q.Scheme = 1, Free{}, "zigzag", "ring"
+	if one := mustChoose(t, q); len(one.Rows) != 1 {
+		t.Errorf("%d rows", len(one.Rows))
 	}
 }
 

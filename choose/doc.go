@@ -27,8 +27,8 @@
 //	J3  A candidate that cannot be planned stays in the table with the reason, and is not chosen
 //	    (TestRefusedStayInTheTable, TestNothingFits).
 //	J4  A candidate above the memory of a rank is refused with that reason (TestMemoryLimit).
-//	J5  The ops that are priced are bounded; who is left out is told so, and the first candidate is
-//	    always priced (TestPricingIsBounded).
+//	J5  The ops that are priced are bounded; where that leaves candidates out nothing is chosen. A
+//	    candidate alone is always priced (TestPricingIsBounded).
 //	J6  What is not free stays as asked (TestFixedStaysFixed).
 //	J7  The same question gives the same table (TestSameQuestionSameTable).
 //	J8  Weights are the speeds of the slowest rank of each ring shard, and a slow rank gets less

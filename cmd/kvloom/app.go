@@ -51,7 +51,7 @@ func newRoot(std streams) *cobra.Command {
 	root.AddCommand(newSim(std))
 	root.AddCommand(newBench(std))
 	for _, c := range laterCommands() {
-		root.AddCommand(newLater(c[0], c[1]))
+		root.AddCommand(newLater(c[0], c[1], thereNow))
 	}
 	root.SetHelpCommand(newHelp())
 	strictCompletion(root)
@@ -70,14 +70,22 @@ func laterCommands() [][2]string {
 	}
 }
 
-func newLater(name, duty string) *cobra.Command {
+// thereNow and benchNow are the commands that work, of the program and of bench.
+const (
+	thereNow = "attend, plan, sim and bench"
+	benchNow = "bench kernels and bench ring"
+)
+
+// newLater is a command that says that it is not there yet, and which ones are.
+func newLater(name, duty, works string) *cobra.Command {
+	words := strings.Fields(name)
 	return &cobra.Command{
-		Use:                name,
+		Use:                words[len(words)-1],
 		Short:              duty + " (not there yet)",
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
 			return &requestError{problem: fmt.Sprintf(
-				"the command %s is not there yet: this version has attend", name)}
+				"the command %s is not there yet: this version has %s", name, works)}
 		},
 	}
 }
@@ -87,13 +95,16 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	problem := fmt.Sprintf("the command %s is unknown: ", show(args[0]))
-	if near := nearestCommand(cmd, args[0]); near != "" {
-		problem += "did you mean " + near + "?"
-	} else {
-		problem += "use attend, or see kvloom --help"
+	hint := fmt.Sprintf("use %s, or see kvloom --help", strings.Replace(thereNow, "and", "or", 1))
+	name := show(args[0])
+	if cmd.HasParent() {
+		name = cmd.Name() + " " + name
+		hint = fmt.Sprintf("see %s --help", cmd.CommandPath())
 	}
-	return &requestError{problem: problem}
+	if near := nearestCommand(cmd, args[0]); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return &requestError{problem: fmt.Sprintf("the command %s is unknown: %s", name, hint)}
 }
 
 // asksJSON looks for --json by itself, for errors met before all flags are read. As with all flags

@@ -29,10 +29,10 @@ func newBench(std streams) *cobra.Command {
 	}
 	cmd.AddCommand(newBenchKernels(std), newBenchRing(std))
 	for _, c := range [][2]string{
-		{"transport", "bytes a second over each transport"},
-		{"control", "how long an envelope takes"},
+		{"bench transport", "bytes a second over each transport"},
+		{"bench control", "how long an envelope takes"},
 	} {
-		cmd.AddCommand(newLater(c[0], c[1]))
+		cmd.AddCommand(newLater(c[0], c[1], benchNow))
 	}
 	return cmd
 }

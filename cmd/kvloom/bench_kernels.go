@@ -41,7 +41,7 @@ func newBenchKernels(std streams) *cobra.Command {
 	}
 	f.bindCells(cmd.Flags(), "1K,4K,16K", "64,128")
 	cmd.Flags().StringVar(&f.isa, "isa", "auto", "`kernels`: auto (the fastest), portable, avx2, "+
-		"avx512, one or several")
+		"avx512, avx512bf16, one or several")
 	cmd.Flags().StringVar(&f.threads, "threads", "1,all", "worker `counts`, one or several")
 	cmd.Flags().StringVar(&f.peer, "peer", "", "a `file` of JSON lines of a peer's times on the "+
 		"same shapes")
@@ -174,7 +174,7 @@ func (b *kernelBench) measure(ctx context.Context, c benchCell, isa cpu.Kernels,
 			continue
 		}
 		x := kernelLine{
-			Pass: pass.String(), DType: c.dtype.String(), ISA: isa.String(), Mask: c.mask,
+			Pass: pass.String(), DType: c.dtype.String(), ISA: s.Kernels(), Mask: c.mask,
 			Tokens: c.tokens, Heads: c.heads, KVHeads: c.kvHeads, Dim: c.dim, Threads: threads,
 		}
 		x.Seconds, x.CPUWall, err = timeRuns(b.least, work, func() {

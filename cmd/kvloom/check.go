@@ -71,24 +71,35 @@ func (v *verdict) problem() error {
 	if v.Pass {
 		return nil
 	}
-	var bad []string
+	var none, bad, why []string
 	for _, t := range v.tensors() {
 		gate := v.gate(t)
 		switch {
 		case t.Rel <= gate:
-		case gate == v.Gate:
+		case math.IsNaN(float64(t.Rel)):
+			none = append(none, t.name)
+		case gate == v.Gate || math.IsNaN(float64(gate)):
 			bad = append(bad, fmt.Sprintf("%s is off by %.2g", t.name, float64(t.Rel)))
 		default:
 			bad = append(bad, fmt.Sprintf("%s is off by %.2g, its gate is %.2g", t.name,
 				float64(t.Rel), float64(gate)))
 		}
 	}
+	if len(none) > 0 && v.spoiled != "" {
+		why = append(why, "there is no error to measure in "+listed(none, "and"))
+	} else if len(none) > 0 {
+		why = append(why, "NaN, or infinity where the oracle has another value, is in "+
+			listed(none, "and"))
+	}
+	if len(bad) > 0 {
+		why = append(why, fmt.Sprintf("outside the relative gate of %.2g: %s", float64(v.Gate),
+			strings.Join(bad, ", ")))
+	}
 	if v.spoiled != "" {
 		return &checkError{fmt.Sprintf("the check failed because %s: %s", v.spoiled,
-			strings.Join(bad, ", "))}
+			strings.Join(why, "; "))}
 	}
-	return &checkError{fmt.Sprintf("the check failed: outside the relative gate of %.2g: %s",
-		float64(v.Gate), strings.Join(bad, ", "))}
+	return &checkError{"the check failed: " + strings.Join(why, "; ")}
 }
 
 // parallel runs items on as many goroutines as the process has cores to use. When ctx ends it
@@ -150,7 +161,7 @@ func checkResults[T attn.Float](ctx context.Context, r *request, in kvloom.Input
 	}
 	v.judge(r, logit)
 	if !v.Pass {
-		v.spoiled = spoiled(in)
+		v.spoiled = spoiled(r, in)
 	}
 	return v, nil
 }
@@ -160,7 +171,7 @@ func (v *verdict) judge(r *request, logit float64) {
 	v.Gate, v.Pass = number(attn.Gate(r.gateOf("out"), logit)), true
 	for _, t := range v.tensors() {
 		gate := attn.Gate(r.gateOf(t.name), logit)
-		if number(gate) != v.Gate {
+		if number(gate) != v.Gate && !math.IsNaN(gate) {
 			t.Gate = number(gate)
 		}
 		v.Pass = v.Pass && attn.Error{Rel: float64(t.Rel)}.OK(gate)
@@ -192,15 +203,19 @@ func sinksOf[T attn.Float](in kvloom.Inputs[T]) []float64 {
 
 // spoiled names the first element of the inputs that is NaN or infinite; it is empty when none is.
 // No result survives such a one, so it is the reason when a check fails.
-func spoiled[T attn.Float](in kvloom.Inputs[T]) string {
+func spoiled[T attn.Float](r *request, in kvloom.Inputs[T]) string {
 	for _, x := range []struct {
-		name string
-		data []T
-	}{{"q", in.Q}, {"k", in.K}, {"v", in.V}, {"do", in.DO}} {
+		name       string
+		data       []T
+		heads, dim int
+	}{
+		{"q", in.Q, r.heads, r.dim}, {"k", in.K, r.kvHeads, r.dim}, {"v", in.V, r.kvHeads, r.vDim},
+		{"do", in.DO, r.heads, r.vDim},
+	} {
 		for i, value := range x.data {
 			if f := float64(value); math.IsNaN(f) || math.IsInf(f, 0) {
-				return fmt.Sprintf("element %d of the input %s is %v (counted from 0)",
-					i, x.name, f)
+				return fmt.Sprintf("the input %s is %v at token %d, head %d, element %d (counted "+
+					"from 0)", x.name, f, i/x.dim/x.heads, i/x.dim%x.heads, i%x.dim)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"slices"
 	"strings"
@@ -236,21 +237,59 @@ func TestGateOfASample(t *testing.T) {
 
 func TestSpoiled(t *testing.T) {
 	inf := math.Inf(-1)
+	r := &request{heads: 4, kvHeads: 2, dim: 3, vDim: 5}
+	at := func(i int, x float64) []float64 {
+		data := make([]float64, 80)
+		data[i], data[79] = x, x
+		return data
+	}
 	for _, c := range []struct {
 		in   kvloom.Inputs[float64]
 		want string
 	}{
 		{kvloom.Inputs[float64]{Q: []float64{1}, K: []float64{2}}, ""},
-		{kvloom.Inputs[float64]{Q: []float64{1, math.NaN(), inf}},
-			"element 1 of the input q is NaN (counted from 0)"},
-		{kvloom.Inputs[float64]{V: []float64{0, 1, inf}, DO: []float64{inf}},
-			"element 2 of the input v is -Inf (counted from 0)"},
-		{kvloom.Inputs[float64]{DO: []float64{-inf}},
-			"element 0 of the input do is +Inf (counted from 0)"},
+		{kvloom.Inputs[float64]{Q: at(12+3*2+1, math.NaN()), K: at(0, inf)},
+			"the input q is NaN at token 1, head 2, element 1 (counted from 0)"},
+		{kvloom.Inputs[float64]{K: at(3*6+3+2, inf)},
+			"the input k is -Inf at token 3, head 1, element 2 (counted from 0)"},
+		{kvloom.Inputs[float64]{V: at(2*10+5+4, inf), DO: at(0, inf)},
+			"the input v is -Inf at token 2, head 1, element 4 (counted from 0)"},
+		{kvloom.Inputs[float64]{DO: at(20+3*5, -inf)},
+			"the input do is +Inf at token 1, head 3, element 0 (counted from 0)"},
 	} {
-		if got := spoiled(c.in); got != c.want {
-			t.Errorf("%v: %q, want %q", c.in, got, c.want)
+		if got := spoiled(r, c.in); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
 		}
+	}
+}
+
+// TestSaysNaNOnce: a NaN among the inputs makes all results and the gate NaN, which is said once.
+func TestSaysNaNOnce(t *testing.T) {
+	r, in, out := exact(t)
+	in.Q[7*4*8] = math.NaN() // row 7
+	for i := range 4 * 8 {
+		out.Out[7*4*8+i], out.DQ[7*4*8+i] = math.NaN(), math.NaN()
+	}
+	for _, data := range [][]float64{out.LSE[7*4:], out.DK, out.DV, out.DSink} {
+		data[0] = math.NaN()
+	}
+	v, err := checkResults(t.Context(), r, in, out, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "the check failed because the input q is NaN at token 7, head 0, element 0 (counted " +
+		"from 0): there is no error to measure in out, lse, dq, dk, dv and dsink"
+	if v.Pass || v.problem() == nil || v.problem().Error() != want {
+		t.Errorf("%v", v.problem())
+	}
+	v.spoiled = ""
+	if want = "the check failed: NaN, or infinity where the oracle has another value, is in out, " +
+		"lse, dq, dk, dv and dsink"; v.problem().Error() != want {
+		t.Error(v.problem())
+	}
+	text, err := json.Marshal(v)
+	if err != nil || strings.Count(string(text), `"gate":null`) != 1 {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

@@ -241,11 +241,13 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
+// shown is how much of a value is written.
+const shown = 80
+
 // show writes a value of the user for a message: quoted where it could be misread, and not long.
 func show(s string) string {
-	const limit = 80
-	if len(s) > limit {
-		return fmt.Sprintf("%.*q...", limit, s)
+	if len(s) > shown {
+		return fmt.Sprintf("%.*q...", shown, s)
 	}
 	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Sprintf("%q", s)

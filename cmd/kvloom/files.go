@@ -72,8 +72,8 @@ func (r *request) inputSink(f *attendFlags) error {
 		return badValue("in", r.inPath, "%s", fileProblem(err))
 	}
 	if d.Bytes() > r.dtype.AccBytes() {
-		return badValue("in", r.inPath, "tensor \"sink\" is %v and the sums of %v tensors are "+
-			"not: store it as f32", d, r.dtype)
+		return badValue("in", r.inPath, "tensor \"sink\" is %v, but q, k and v are %v, whose "+
+			"sums are f32: store the sink as f32 or bf16, or all tensors as f64", d, r.dtype)
 	}
 	data, err := safetensors.Read[float64](r.in, "sink")
 	if err != nil {

@@ -50,7 +50,7 @@ func (f *attendFlags) bind(set *pflag.FlagSet) {
 		"or error (without it logs are shown when a run fails)")
 	set.Lookup("log").NoOptDefVal = "info"
 	for _, x := range f.later() {
-		set.StringVar(x.value, x.flag, "", "not there yet")
+		set.StringVar(x.value, x.flag, "", x.works)
 		set.Lookup(x.flag).Hidden = true
 	}
 }
@@ -119,26 +119,33 @@ func (f *attendFlags) bindMesh(set *pflag.FlagSet) {
 	}
 }
 
-// laterFlag is a flag that the command line knows and this version does not do.
+// laterFlag is a flag that the command line knows and this version does not do, or does in another
+// command only.
 type laterFlag struct {
 	flag  string
 	value *string
 	works string
+	other bool // another command does it
 }
 
 func (f *attendFlags) later() []laterFlag {
-	const (
-		noFaults = "this version injects no faults"
-		noModel  = "this version runs on the real clock only"
-	)
 	return f.without([]laterFlag{
-		{"faults", &f.faults, noFaults},
-		{"audit", &f.audit, "this version checks results with --check"},
-		{"trace", &f.trace, "use kvloom attend or kvloom sim"},
-		{"heartbeat", &f.heartbeat, "this version has --deadline"},
-		{"world-seed", &f.worldSeed, noModel + ", and --seed draws the inputs"},
-		{"replay", &f.replay, noModel},
+		{"faults", &f.faults, "this version injects no faults", false},
+		{"audit", &f.audit, "this version checks results with --check", false},
+		{"heartbeat", &f.heartbeat, "this version has --deadline", false},
+		{"trace", &f.trace, "use kvloom attend or kvloom sim", true},
+		{"world-seed", &f.worldSeed, "it draws the delays of kvloom sim, use that; --seed draws " +
+			"the inputs", true},
+		{"replay", &f.replay, "it repeats a run of kvloom sim, use that", true},
 	})
+}
+
+// refuse says why the flag does nothing here.
+func (x *laterFlag) refuse() error {
+	if x.other {
+		return badValue(x.flag, *x.value, "has no meaning here: %s", x.works)
+	}
+	return notYet(x.flag, *x.value, x.works)
 }
 
 // without leaves out the flags that the command at hand does.

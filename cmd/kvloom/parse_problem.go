@@ -117,23 +117,79 @@ func (r *request) readSlices(f *attendFlags) error {
 	if f.slices == "" {
 		return badValue("slices", "", "needs the path of a text file")
 	}
+	tokens := r.tokens
+	told := f.set.Changed("tokens") || r.docs != nil || r.in != nil
+	if !told {
+		tokens = plan.MaxTokens
+	}
 	text, err := readLimited(f.slices, maxSlicesFile)
 	if err == nil {
-		r.mask, err = attn.ParseSlices(text, r.tokens, r.tokens)
+		r.mask, err = attn.ParseSlices(text, tokens, tokens)
 	}
 	if err != nil {
-		return badValue("slices", f.slices, "%s", strings.TrimPrefix(err.Error(), "attn: "))
+		return badValue("slices", f.slices, "%s",
+			shortQuotes(strings.TrimPrefix(err.Error(), "attn: ")))
 	}
 	r.maskName = "slices"
-	r.mask = insideDocs(r.mask, r.docs)
-	if n := len(r.mask); n > plan.MaxMaskSlices {
-		return badValue("slices", f.slices, "has %d slices, cut by documents: the limit is %d", n,
-			plan.MaxMaskSlices)
+	if err := r.someSlices(f, ""); err != nil {
+		return err
 	}
-	if r.mask == nil {
-		r.mask = attn.Mask{} // it allows nothing, which is not the same as no mask
+	if end := endOf(r.mask); !told && end != r.tokens {
+		return badValue("slices", f.slices, "does not say how many tokens there are: add --tokens "+
+			"%d, its largest end, or more", end)
+	}
+	if r.docs == nil {
+		return nil
+	}
+	r.mask = insideDocs(r.mask, r.docs)
+	return r.someSlices(f, " inside the documents of --docs")
+}
+
+// someSlices refuses a mask of no slices, of too many, and one that allows nothing: more likely a
+// mistake than a wish.
+func (r *request) someSlices(f *attendFlags, where string) error {
+	switch n := len(r.mask); {
+	case n > plan.MaxMaskSlices:
+		return badValue("slices", f.slices, "has %d slices%s, the limit is %d: put neighbours "+
+			"together, or use --mask and --docs", n, where, plan.MaxMaskSlices)
+	case n == 0:
+		return badValue("slices", f.slices, "has no slice%s, so no query sees a key: add a line "+
+			"such as 0 %d 0 %[2]d causal", where, r.tokens)
+	case r.mask.TotalPairs() == 0:
+		return badValue("slices", f.slices, "has slices that allow no pair%s, so no query sees a "+
+			"key: add a line such as 0 %d 0 %[2]d causal", where, r.tokens)
 	}
 	return nil
+}
+
+// endOf is the number of tokens that a mask's slices reach to.
+func endOf(m attn.Mask) int {
+	end := 0
+	for _, s := range m {
+		end = max(end, s.Q1, s.K1)
+	}
+	return end
+}
+
+// shortQuotes is a message with what it quotes cut where it is long.
+func shortQuotes(text string) string {
+	var b strings.Builder
+	for text != "" {
+		plain, _, _ := strings.Cut(text, `"`)
+		b.WriteString(plain)
+		text = text[len(plain):]
+		quoted, err := strconv.QuotedPrefix(text)
+		if err != nil {
+			b.WriteString(text)
+			break
+		}
+		text = text[len(quoted):]
+		if word, err := strconv.Unquote(quoted); err == nil && len(word) > shown {
+			quoted = show(word)
+		}
+		b.WriteString(quoted)
+	}
+	return b.String()
 }
 
 // insideDocs is what a mask allows inside documents.

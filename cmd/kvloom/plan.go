@@ -53,7 +53,7 @@ type planFlags struct {
 	program   bool
 }
 
-// bindPlan declares what all subcommands have: the problem, the mesh and --json.
+// bindPlan declares what all subcommands have: the problem, the mesh, --json and --quiet.
 func (f *planFlags) bindPlan(cmd *cobra.Command) {
 	set := cmd.Flags()
 	f.set, f.noDemo, f.modelled, f.rounds = set, true, true, "1"
@@ -61,8 +61,9 @@ func (f *planFlags) bindPlan(cmd *cobra.Command) {
 	f.bindMesh(set)
 	set.Lookup("out").Usage = "write the plan's text to this `file`, for plan verify"
 	set.BoolVar(&f.json, "json", false, "print one JSON object instead of tables")
+	set.BoolVar(&f.quiet, "quiet", false, "print no tables, only the verdict, if there is one")
 	for _, x := range f.later() {
-		set.StringVar(x.value, x.flag, "", "not there yet")
+		set.StringVar(x.value, x.flag, "", x.works)
 		set.Lookup(x.flag).Hidden = true
 	}
 	set.SortFlags = false

@@ -53,19 +53,24 @@ type costJSON struct {
 	Candidates []candidateJSON `json:"candidates,omitempty"`
 }
 
-// candidateJSON is a row of the table of candidates: seconds are modelled, compute and exposed are
-// those of the slowest rank, bytes those that all ranks send, peak_bytes the most of any rank.
+// candidateJSON is a row of the table of candidates: figures, or why it was refused.
 type candidateJSON struct {
-	Layout         string `json:"layout"`
-	Scheme         string `json:"scheme"`
-	Rotate         string `json:"rotate"`
+	Layout string `json:"layout"`
+	Scheme string `json:"scheme"`
+	Rotate string `json:"rotate"`
+	*priceJSON
+	Refused string `json:"refused,omitempty"`
+}
+
+// priceJSON are a candidate's figures: seconds are modelled, compute and exposed are those of the
+// slowest rank, bytes those that all ranks send, peak_bytes the most of any rank.
+type priceJSON struct {
 	Seconds        number `json:"seconds"`
 	ComputeSeconds number `json:"compute_seconds"`
 	ExposedSeconds number `json:"exposed_seconds"`
 	Bytes          int64  `json:"bytes"`
 	PeakBytes      int64  `json:"peak_bytes"`
 	Imbalance      number `json:"imbalance"`
-	Refused        string `json:"refused,omitempty"`
 }
 
 type costStepJSON struct {
@@ -103,11 +108,15 @@ func (f *planFlags) cost(std streams) error {
 		}
 		return printJSON(std.out, x)
 	}
+	total := costTotal(r, e)
+	if f.quiet {
+		return printText(std.out, r.choiceText()+total)
+	}
 	page := r.heading(hash.String())
 	if f.survey {
 		page += candidatesPage(r.choice)
 	}
-	return printText(std.out, page+costPage(r, r.topology, e))
+	return printText(std.out, page+costPage(r, r.topology, e)+total)
 }
 
 func newCostJSON(e *plan.Estimate, hash string, passes []plan.Pass) *costJSON {
@@ -139,9 +148,12 @@ func candidatesJSON(t *choose.Table) []candidateJSON {
 	out := []candidateJSON{}
 	for i := range t.Rows {
 		r := &t.Rows[i]
-		out = append(out, candidateJSON{r.Layout, r.Scheme, r.Rotate, seconds(r.Nanos),
-			seconds(r.ComputeNanos), seconds(r.ExposedNanos), r.SentBytes, r.PeakBytes,
-			number(r.WorkRatio), r.Refused})
+		x := candidateJSON{Layout: r.Layout, Scheme: r.Scheme, Rotate: r.Rotate, Refused: r.Refused}
+		if r.Refused == "" {
+			x.priceJSON = &priceJSON{seconds(r.Nanos), seconds(r.ComputeNanos),
+				seconds(r.ExposedNanos), r.SentBytes, r.PeakBytes, number(r.WorkRatio)}
+		}
+		out = append(out, x)
 	}
 	return out
 }
@@ -185,10 +197,9 @@ func nanosText(nanos int64) string {
 
 // costPage is the estimate for a person.
 func costPage(r *planRequest, top *plan.Topology, e *plan.Estimate) string {
-	s := &e.Ranks[e.Slowest]
-	page := fmt.Sprintf("on %d nodes of %d ranks, %.3g FLOP/s each; %.3g bytes/s inside a node, "+
-		"%.3g between\n", top.Nodes, top.RanksPerNode, top.Flops, top.Local.BytesPerS,
-		top.Remote.BytesPerS)
+	page := fmt.Sprintf("on %s of %s, %.3g FLOP/s each; %.3g bytes/s inside a node, %.3g "+
+		"between\n", plural(top.Nodes, "node"), plural(top.RanksPerNode, "rank"), top.Flops,
+		top.Local.BytesPerS, top.Remote.BytesPerS)
 	t := plainTable("rank", "h,c", "work", "sent inside", "sent outside", "time", "compute",
 		"exposed wait", "peak memory")
 	for i := range e.Ranks {
@@ -217,8 +228,14 @@ func costPage(r *planRequest, top *plan.Topology, e *plan.Estimate) string {
 		t.AppendRow(table.Row{x.Pass, step, x.Tick, flopsText(x.Flops), bytesText(x.Bytes),
 			nanosText(x.Nanos), nanosText(x.ExposedNanos)})
 	}
-	return page + t.Render() + fmt.Sprintf("\n\n%s: %s, of which its device computes %s and waits "+
-		"%s\n", passWords(r.passes()), nanosText(e.Nanos), nanosText(s.ComputeNanos),
+	return page + t.Render() + "\n\n"
+}
+
+// costTotal is the estimate in a line.
+func costTotal(r *planRequest, e *plan.Estimate) string {
+	s := &e.Ranks[e.Slowest]
+	return fmt.Sprintf("%s: %s, of which its device computes %s and waits %s\n",
+		passWords(r.passes()), nanosText(e.Nanos), nanosText(s.ComputeNanos),
 		nanosText(s.ExposedNanos))
 }
 

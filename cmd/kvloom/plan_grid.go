@@ -29,6 +29,7 @@ type grid struct {
 	cells      []cell // row by row
 	byKeys     bool   // who holds the keys computes: queries travel
 	binned     bool   // chunks are bins: each may lie on many shards
+	headChunks int    // in how many chunks heads are exchanged; steps are those of the first
 }
 
 // chunk is a run of tokens and the ring shards that hold it; with merged chunks several.
@@ -54,7 +55,7 @@ type cell struct {
 func newGrid(r *planRequest) (*grid, error) {
 	h, m := r.plan.Header(), r.mesh
 	spec := r.plan.Spec()
-	g := &grid{byKeys: r.scheme == passQ}
+	g := &grid{byKeys: r.scheme == passQ, headChunks: r.options.HeadChunks}
 	g.rows, g.cols = chunksOf(spec.Layout, h.QTokens, m), chunksOf(spec.KeyLayout, h.KTokens, m)
 	if len(g.rows) == 0 || len(g.cols) == 0 {
 		g.binned = true
@@ -305,7 +306,7 @@ func (c *cell) add(o cell) {
 // mergedBy is the grid with so many neighbours put together, in rows and in columns.
 func (g *grid) mergedBy(by int) *grid {
 	out := &grid{rows: mergedChunks(g.rows, by), cols: mergedChunks(g.cols, by),
-		byKeys: g.byKeys, binned: g.binned}
+		byKeys: g.byKeys, binned: g.binned, headChunks: g.headChunks}
 	out.cells = make([]cell, len(out.rows)*len(out.cols))
 	for i := range out.cells {
 		out.cells[i].none = true
@@ -389,12 +390,23 @@ func numbersText(numbers []int) string {
 	return fmt.Sprintf("%d..%d", lo, hi)
 }
 
+// ofHeads says of which heads the steps are, where they are not the same for all.
+func (g *grid) ofHeads() string {
+	if g.headChunks < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" of the first of %d chunks of heads", g.headChunks)
+}
+
 // text is the grid for a terminal.
 func (g *grid) text() string {
 	var b strings.Builder
 	w := g.widths()
 	b.WriteString("ring steps at which queries meet keys; columns are chunks of keys, by the " +
 		"shard that holds\nthem; a dot: never\n")
+	if s := g.ofHeads(); s != "" {
+		b.WriteString("steps" + s + "; the others do the same later\n")
+	}
 	if g.byKeys {
 		b.WriteString("queries travel: who holds the keys computes\n")
 	}

@@ -150,6 +150,41 @@ func TestMaskPage(t *testing.T) {
 	}
 }
 
+// TestMaskPageIsToScale: where the tiles do not divide the tokens all but the last have as many,
+// and the page says how many the last one has.
+func TestMaskPageIsToScale(t *testing.T) {
+	for _, c := range []struct {
+		tokens, lines int
+		each          string
+	}{
+		{33, 17, "2 tokens a tile, 1 in the last; "}, {48, 24, "2 tokens a tile; "},
+		{64, 32, "2 tokens a tile; "}, {97, 25, "4 tokens a tile, 1 in the last; "},
+	} {
+		lines := strings.Split(maskPage(attn.Full(c.tokens, c.tokens), c.tokens), "\n")
+		if len(lines) != c.lines+2 || !strings.Contains(lines[0], c.each) ||
+			lines[c.lines] != "  "+strings.Repeat("██", c.lines) {
+			t.Errorf("%d tokens: %d tiles down, %q", c.tokens, len(lines)-2, lines[0])
+		}
+	}
+	// Documents of 12 and 28 tokens are 6 and 14 tiles of 2.
+	mask, err := attn.Documents([]int{0, 12, 12, 40}, func(n int) attn.Mask {
+		return attn.Full(n, n)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(maskPage(mask, 40), "\n")[1:]
+	for i, line := range lines[:20] {
+		want := strings.Repeat("██", 6)
+		if i >= 6 {
+			want = strings.Repeat("  ", 6) + strings.Repeat("██", 14)
+		}
+		if line != "  "+want {
+			t.Errorf("line %d is %q, want %q", i, line, want)
+		}
+	}
+}
+
 // TestShade: nothing is empty, everything full, and more is never paler.
 func TestShade(t *testing.T) {
 	got := ""

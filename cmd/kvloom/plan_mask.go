@@ -11,20 +11,23 @@ import (
 // maskSide is how many tiles a picture of a mask has at most, down and across.
 const maskSide = 32
 
-// maskPage draws a mask of any kind: tiles, darker the more of their pairs are allowed.
+// maskPage draws a mask of any kind to scale: tiles of as many tokens each, but the last one, and
+// darker the more of their pairs are allowed.
 func maskPage(m attn.Mask, tokens int) string {
-	n := min(maskSide, tokens)
+	size := (tokens + maskSide - 1) / maskSide
+	n := (tokens + size - 1) / size
 	tile := func(i int) (mesh.Set, int) {
-		lo, hi := mesh.CutEven(tokens, n, i)
-		return mesh.Set{{Start: lo, Stride: 1, Count: hi - lo}}, hi - lo
+		lo := i * size
+		count := min(size, tokens-lo)
+		return mesh.Set{{Start: lo, Stride: 1, Count: count}}, count
 	}
 	var b strings.Builder
-	each := "1 token"
-	if tokens > n {
-		each = fmt.Sprintf("%d tokens", (tokens+n-1)/n)
+	each := plural(size, "token") + " a tile"
+	if last := tokens - (n-1)*size; last < size {
+		each += fmt.Sprintf(", %d in the last", last)
 	}
 	share := float64(m.TotalPairs()) / (float64(tokens) * float64(tokens))
-	fmt.Fprintf(&b, "the mask: queries down, keys across, %s a tile; of all pairs %.3g%% are "+
+	fmt.Fprintf(&b, "the mask: queries down, keys across, %s; of all pairs %.3g%% are "+
 		"allowed\n", each, 100*share)
 	for i := range n {
 		q, rows := tile(i)

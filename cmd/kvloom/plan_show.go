@@ -80,7 +80,7 @@ func (f *planFlags) showPlan(std streams) error {
 		return err
 	}
 	var g *grid
-	if f.svg != "" || !f.json {
+	if f.svg != "" || !f.json && !f.quiet {
 		if g, err = newGrid(r); err != nil {
 			return err
 		}
@@ -101,6 +101,9 @@ func (f *planFlags) showPlan(std streams) error {
 			x.Passes = append(x.Passes, p.String())
 		}
 		return printJSON(std.out, x)
+	}
+	if f.quiet {
+		return nil // what --svg and --out ask for is written
 	}
 	page, err := f.showPage(r, rank, g)
 	if err != nil {

@@ -52,7 +52,8 @@ func (g *grid) svg(r *planRequest) string {
 	svgText(&b, 12, 24, "start", 16, "#111111", fmt.Sprintf("%d tokens on %dx%d ranks, %s",
 		r.tokens, r.mesh.Head, r.mesh.Ring, r.schemeWords()))
 	svgText(&b, 12, 44, "start", svgFont, "#555555", fmt.Sprintf("%s, %s layout, %s; the number "+
-		"in a cell is the ring step", r.maskText(), r.layoutText(), r.mesh.Placement))
+		"in a cell is the ring step%s", r.maskText(), r.layoutText(), r.mesh.Placement,
+		g.ofHeads()))
 	g.svgAxes(&b, side)
 	for i := range g.rows {
 		for k := range g.cols {

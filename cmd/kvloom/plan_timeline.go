@@ -184,10 +184,26 @@ func (t *timeline) text(steps stepClock) string {
 	return b.String()
 }
 
+// pieces writes what exchanges bring in and take away; a side without any is left out.
 func pieces(b *strings.Builder, list []piece, when string) {
 	for _, p := range list {
-		fmt.Fprintf(b, "%s: %v, %s from ranks %s, %s to ranks %s\n", when, p.tensor,
-			bytesText(p.bytesIn), peersText(p.in), bytesText(p.bytesOut), peersText(p.out))
+		fmt.Fprintf(b, "%s: %v", when, p.tensor)
+		for _, half := range []struct {
+			way   string
+			peers []int
+			bytes int64
+		}{{"from", p.in, p.bytesIn}, {"to", p.out, p.bytesOut}} {
+			if len(half.peers) == 0 {
+				continue
+			}
+			noun := "ranks"
+			if len(slices.Compact(slices.Sorted(slices.Values(half.peers)))) == 1 {
+				noun = "rank"
+			}
+			fmt.Fprintf(b, ", %s %s %s %s", bytesText(half.bytes), half.way, noun,
+				peersText(half.peers))
+		}
+		b.WriteByte('\n')
 	}
 }
 

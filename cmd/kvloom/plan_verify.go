@@ -73,13 +73,13 @@ func (f *planFlags) verifyProblem(std streams) error {
 	if err != nil {
 		return err
 	}
-	return tell(sealed, report, hash.String(), r.heading(hash.String()), f.json, std)
+	return f.tell(sealed, report, hash.String(), r.heading(hash.String()), std)
 }
 
 func (f *planFlags) verifyFile(path string, std streams) error {
 	given := ""
 	f.set.Visit(func(x *pflag.Flag) {
-		if x.Name != "json" && given == "" {
+		if x.Name != "json" && x.Name != "quiet" && given == "" {
 			given = x.Name
 		}
 	})
@@ -100,18 +100,18 @@ func (f *planFlags) verifyFile(path string, std streams) error {
 	if err != nil {
 		return err
 	}
-	return tell(p, report, "", "", f.json, std)
+	return f.tell(p, report, "", "", std)
 }
 
 // tell prints what came of a proof.
-func tell(src plan.Source, report *plan.Report, hash, heading string, asJSON bool,
+func (f *planFlags) tell(src plan.Source, report *plan.Report, hash, heading string,
 	std streams,
 ) error {
 	var failed error
 	if report.Found > 0 {
 		failed = &reported{&checkError{report.Err().Error()}}
 	}
-	if asJSON {
+	if f.json {
 		x := &verifyJSON{OK: failed == nil, PlanHash: hash, Ranks: report.Ranks, Ops: report.Ops,
 			Found: report.Found, Violations: []violationJSON{}}
 		for _, v := range report.Violations {
@@ -119,16 +119,25 @@ func tell(src plan.Source, report *plan.Report, hash, heading string, asJSON boo
 		}
 		return errors.Join(failed, printJSON(std.out, x))
 	}
-	return errors.Join(failed, printText(std.out, heading+proofPage(src, report)))
+	page := proofVerdict(src, report)
+	if !f.quiet {
+		page = heading + violationsPage(report) + page
+	}
+	return errors.Join(failed, printText(std.out, page))
 }
 
-// proofPage is what came of it for a person.
-func proofPage(src plan.Source, r *plan.Report) string {
-	if r.Found == 0 {
-		return fmt.Sprintf("PASS: %d ops of %d ranks, %s: every allowed pair once, every token at "+
-			"home once,\nsends and receives in pairs, nothing waits for ever, no slot holds two "+
-			"blocks, results at home\n", r.Ops, r.Ranks, passWords(src.Passes()))
+// proofVerdict is what came of a proof for a person.
+func proofVerdict(src plan.Source, r *plan.Report) string {
+	if r.Found > 0 {
+		return fmt.Sprintf("FAIL: %d violations in %d ops of %d ranks\n", r.Found, r.Ops, r.Ranks)
 	}
+	return fmt.Sprintf("PASS: %d ops of %d ranks, %s: every allowed pair once, every token at "+
+		"home once,\nsends and receives in pairs, nothing waits for ever, no slot holds two "+
+		"blocks, results at home\n", r.Ops, r.Ranks, passWords(src.Passes()))
+}
+
+// violationsPage lists the broken rules.
+func violationsPage(r *plan.Report) string {
 	var b strings.Builder
 	for i, v := range r.Violations {
 		fmt.Fprintf(&b, "%d. %s", i+1, v.Kind)
@@ -144,6 +153,5 @@ func proofPage(src plan.Source, r *plan.Report) string {
 	if more := r.Found - len(r.Violations); more > 0 {
 		fmt.Fprintf(&b, "and %d more\n", more)
 	}
-	fmt.Fprintf(&b, "FAIL: %d violations in %d ops of %d ranks\n", r.Found, r.Ops, r.Ranks)
 	return b.String()
 }

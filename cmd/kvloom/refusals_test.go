@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,10 @@ var rewrite = flag.Bool("rewrite", false, "write what is said into testdata/refu
 
 // refusalFiles are files that the command lines name.
 func refusalFiles() map[string]string {
+	var lines strings.Builder
+	for i := range 70_000 {
+		fmt.Fprintf(&lines, "%d %d 0 1 full\n", i, i+1)
+	}
 	return map[string]string{
 		"good.txt":       "0 16 0 16 causal\n",
 		"overlap.txt":    "# both allow (4, 4)\n0 8 0 8 causal\n4 16 4 16 full\n",
@@ -20,6 +25,11 @@ func refusalFiles() map[string]string {
 		"kind.txt":       "0 8 0 8 upper\n",
 		"words.txt":      "0 8 0 8\n",
 		"empty-band.txt": "0 8 0 8 band:3,1\n",
+		"empty.txt":      "# nothing\n",
+		"no-pair.txt":    "0 4 8 16 causal\n",
+		"across.txt":     "0 4 8 16 full\n",
+		"many.txt":       lines.String(),
+		"long.txt":       "0 8 0 8 " + strings.Repeat("x", 200_000) + "\n",
 		"uneven.yaml": "{nodes: 2, ranks_per_node: 2, flops: 1e12, local: {bytes_per_s: 1e9}, " +
 			"remote: {bytes_per_s: 1e9}, ranks: {1: {speed: 1e-6}}}",
 	}

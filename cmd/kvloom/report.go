@@ -63,7 +63,8 @@ type waysJSON struct {
 	Choice     *choiceJSON `json:"choice,omitempty"`
 }
 
-// choiceJSON is what auto chose, with the modelled seconds of a round of each pass, and why.
+// choiceJSON is what auto chose, with the modelled seconds of a round of each pass, and why: of so
+// many candidates that can be; those that cannot, or were not priced, are counted apart.
 type choiceJSON struct {
 	Layout     string `json:"layout"`
 	Scheme     string `json:"scheme"`
@@ -71,6 +72,7 @@ type choiceJSON struct {
 	Seconds    number `json:"seconds"`
 	Why        string `json:"why"`
 	Candidates int    `json:"candidates"`
+	Refused    int    `json:"refused,omitempty"`
 }
 
 // ways is what a report says of the request besides the usual.
@@ -93,9 +95,10 @@ func (r *request) choiceJSON() *choiceJSON {
 	if r.choice == nil {
 		return nil
 	}
-	c := r.choice.Chosen()
+	c, possible := r.choice.Chosen(), r.choice.Possible()
 	return &choiceJSON{Layout: c.Layout, Scheme: c.Scheme, Rotate: c.Rotate,
-		Seconds: seconds(c.Nanos), Why: r.choice.Why, Candidates: len(r.choice.Rows)}
+		Seconds: seconds(c.Nanos), Why: r.choice.Why, Candidates: possible,
+		Refused: len(r.choice.Rows) - possible}
 }
 
 type meshJSON struct {

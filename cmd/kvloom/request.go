@@ -69,7 +69,7 @@ type request struct {
 func newRequest(f *attendFlags) (*request, error) {
 	for _, x := range f.later() {
 		if f.set.Changed(x.flag) {
-			return nil, notYet(x.flag, *x.value, x.works)
+			return nil, x.refuse()
 		}
 	}
 	for _, c := range f.choices() {
@@ -184,7 +184,7 @@ func (r *request) readProblem(f *attendFlags) (err error) {
 }
 
 // kernelsVariable is the environment variable that names the CPU kernels, for tests of each path:
-// portable, avx2, avx512 or auto.
+// portable, avx2, avx512, avx512bf16 or auto.
 const kernelsVariable = "KVLOOM_KERNELS"
 
 // readKernels finds the fastest kernels of the machine, or those that the environment asks for.
@@ -198,6 +198,7 @@ func (r *request) readKernels(*attendFlags) (err error) {
 	if err != nil {
 		return &requestError{problem: fmt.Sprintf("%s=%s: %v", kernelsVariable, show(name), err)}
 	}
+	r.kernels = r.kernels.For(r.dtype.Bytes())
 	return nil
 }
 

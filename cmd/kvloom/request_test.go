@@ -12,6 +12,7 @@ import (
 	"github.com/kvloom/kvloom"
 	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/choose"
+	"github.com/kvloom/kvloom/cudakern/cpu"
 	"github.com/kvloom/kvloom/internal/tensors"
 	"github.com/kvloom/kvloom/mesh"
 	"github.com/kvloom/kvloom/ringbus"
@@ -158,6 +159,27 @@ func TestOpenChoices(t *testing.T) {
 	}
 }
 
+// TestKernelsOfWideSums: sums of float64 are of the portable kernels, whichever are asked for, and
+// reports say so.
+func TestKernelsOfWideSums(t *testing.T) {
+	for _, k := range []cpu.Kernels{cpu.Portable, cpu.AVX2, cpu.AVX512} {
+		if k.Supported() != nil {
+			continue
+		}
+		t.Setenv(kernelsVariable, k.String())
+		for dtype, want := range map[string]cpu.Kernels{"f64": cpu.Portable, "f32": k, "bf16": k} {
+			r, err := parse(t, "--tokens 8 --dtype "+dtype)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := newReport(r).Kernels; got != want.String() || r.config().Kernels != got {
+				t.Errorf("%s, %v asked for: the report says %s, the session %s", dtype, k, got,
+					r.config().Kernels)
+			}
+		}
+	}
+}
+
 // TestRefusals has one line for each law; the scripts have the wording.
 func TestRefusals(t *testing.T) {
 	for _, line := range []string{
@@ -249,5 +271,18 @@ func TestShow(t *testing.T) {
 	}
 	if got := show(strings.Repeat("x", 5000)); len(got) > 100 {
 		t.Errorf("a long value takes %d characters", len(got))
+	}
+}
+
+// TestRoundedUp: what is suggested is a size of the flags, not below what is needed.
+func TestRoundedUp(t *testing.T) {
+	for n, want := range map[int64]string{
+		1: "1", 10239: "10239", 10240: "10K", 10241: "11K", 528384: "516K", 1 << 30: "1024M",
+		10<<30 + 1: "11G",
+	} {
+		got := roundedUp(n)
+		if size, err := parseSize(got); got != want || err != nil || size < uint64(n) {
+			t.Errorf("%d: %s, want %s (%v)", n, got, want, err)
+		}
 	}
 }

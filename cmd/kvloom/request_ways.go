@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -207,14 +208,28 @@ func (r *request) badLayout(f *attendFlags, err error) error {
 	return badValue("layout", f.layout, "%s", text)
 }
 
-// nothingFits names the flag that left the choice when there is none.
+// nothingFits names the flag that leaves nothing to choose: the memory of a rank, or what the one
+// reason of all candidates is about, or else what left the choice.
 func (r *request) nothingFits(f *attendFlags, err error) error {
 	text := strings.TrimPrefix(err.Error(), "choose: ")
+	var none *choose.Impossible
+	if errors.As(err, &none) {
+		if least := none.Least(); least != nil {
+			return badValue("rank-memory", f.rankMemory, "%s: use more ranks, or --rank-memory %s",
+				text, roundedUp(least.PeakBytes))
+		}
+		if all := none.Reasons(); len(all) == 1 {
+			var one *requestError
+			e := explainPlan(f, errors.New(all[0].Text))
+			if errors.As(e, &one) && one.flag != "" {
+				return e
+			}
+		}
+	}
 	for _, x := range []struct {
 		free        bool
 		flag, value string
 	}{
-		{r.rankMemory > 0 && strings.Contains(text, "its memory is"), "rank-memory", f.rankMemory},
 		{r.free.Layout, "layout", f.layout}, {r.free.Scheme, "scheme", f.scheme},
 		{r.free.Rotate, "rotate", f.rotate},
 	} {
@@ -223,6 +238,19 @@ func (r *request) nothingFits(f *attendFlags, err error) error {
 		}
 	}
 	return &requestError{problem: text}
+}
+
+// roundedUp is a size that flags take, of at least n bytes.
+func roundedUp(n int64) string {
+	const least = 10 // units, so that rounding adds little
+	unit := ""
+	for _, next := range []string{"K", "M", "G"} {
+		if n < least<<10 {
+			break
+		}
+		n, unit = (n+1<<10-1)>>10, next
+	}
+	return strconv.FormatInt(n, 10) + unit
 }
 
 // axis is the scheme of the ring axis.

@@ -89,7 +89,12 @@ func (r *request) choiceText() string {
 	if !r.usual {
 		on = "on the cluster of --topology"
 	}
-	return fmt.Sprintf("chosen of %d: %s; modelled %s\n", len(r.choice.Rows), r.choice.Why, on)
+	possible := r.choice.Possible()
+	of := fmt.Sprint(possible)
+	if n := len(r.choice.Rows) - possible; n > 0 {
+		of += fmt.Sprintf(" (%d more refused)", n)
+	}
+	return fmt.Sprintf("chosen of %s: %s; modelled %s\n", of, r.choice.Why, on)
 }
 
 // schemeText is the scheme with what is not usual about its ring.
@@ -247,6 +252,14 @@ func scaled(x, step float64, unit string, prefixes ...string) string {
 		return strconv.Itoa(int(x)) + " " + unit
 	}
 	return fmt.Sprintf("%.1f %s%s", x, prefixes[i], unit)
+}
+
+// plural is a count with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func secondsText(s float64) string {

@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kvloom/kvloom"
+	"github.com/spf13/cobra"
 )
 
 // TestWords has command lines that are refused with exit 2, and a part of what is said.
@@ -46,6 +49,29 @@ func TestWords(t *testing.T) {
 		code := run(t.Context(), strings.Fields(line), streams{&out, &errs})
 		if code != exitOK || errs.Len() > 0 || out.Len() == 0 {
 			t.Errorf("%q: exit %d, %q", line, code, errs.String())
+		}
+	}
+}
+
+// TestCommandsThereNow: the words about which commands there are name all that work, and no other.
+func TestCommandsThereNow(t *testing.T) {
+	root := newRoot(streams{io.Discard, io.Discard})
+	bench, _, err := root.Find([]string{"bench"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		cmd   *cobra.Command
+		words string
+	}{{root, thereNow}, {bench, benchNow}} {
+		for _, c := range x.cmd.Commands() {
+			works := !strings.HasSuffix(c.Short, "(not there yet)") &&
+				!slices.Contains([]string{"help", "completion"}, c.Name())
+			if works != slices.Contains(strings.FieldsFunc(x.words, func(r rune) bool {
+				return r == ' ' || r == ','
+			}), c.Name()) {
+				t.Errorf("%s works: %v; %q", c.CommandPath(), works, x.words)
+			}
 		}
 	}
 }
