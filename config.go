@@ -145,8 +145,8 @@ func (c *Config) checked(i int) (plan.Spec, error) {
 	return c.spec(i), nil
 }
 
-// MaxOps is the most ops of a plan that one process holds for its ranks, some 5 GB, and of the plans
-// together that it keeps for problems that come again.
+// MaxOps is the most ops of a plan that one process holds for its ranks, some 5 GB, and of the
+// plans together that it keeps for problems that come again.
 const MaxOps = 1 << 25
 
 // opsOf is about how many ops the ranks of a plan have together: for each head chunk up to 12 a

@@ -97,8 +97,10 @@ func TestPlanKeyTellsProblemsApart(t *testing.T) {
 		"narrow":      func(s *plan.Spec) { s.Options.NarrowDKV = true },
 		"scheme":      func(s *plan.Spec) { s.Ring = ringbus.AllGather{} },
 		"window":      func(s *plan.Spec) { s.Ring = ringbus.Ring{Inner: 2} },
-		"refused":     func(s *plan.Spec) { s.Ring = ringbus.AllGather{Ring: ringbus.Ring{Lanes: 2}} },
-		"heads axis":  func(s *plan.Spec) { s.Heads = nil },
+		"refused": func(s *plan.Spec) {
+			s.Ring = ringbus.AllGather{Ring: ringbus.Ring{Lanes: 2}}
+		},
+		"heads axis": func(s *plan.Spec) { s.Heads = nil },
 	} {
 		s := base()
 		change(&s)

@@ -222,7 +222,8 @@ func (p *pricing) price(r *Row) error {
 
 // tooMany is the error of a choice among more than can be priced.
 func (q *Question) tooMany(done, all int) error {
-	return fmt.Errorf("choose: %d candidates of some %d ops each cannot all be priced: the limit is "+
+	return fmt.Errorf("choose: %d candidates of some %d ops each cannot all be priced: the "+
+		"limit is "+
 		"%d ops together, and the best may be among the last %d; name a layout, a scheme or a "+
 		"rotation", all, q.ops(), q.MaxOps, all-done)
 }

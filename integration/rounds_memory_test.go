@@ -15,8 +15,9 @@ import (
 func TestMemoryOfManyRounds(t *testing.T) {
 	const tokens = 44
 	m := mesh.Mesh{Head: 1, Ring: 4}
-	s, err := kvloom.Open[float32](t.Context(), kvloom.Config{Mesh: m, Layout: mesh.Striped{Size: 2},
-		Ring: ringbus.PassQ{Ring: ringbus.Ring{Lanes: 2}},
+	s, err := kvloom.Open[float32](t.Context(), kvloom.Config{Mesh: m,
+		Layout: mesh.Striped{Size: 2},
+		Ring:   ringbus.PassQ{Ring: ringbus.Ring{Lanes: 2}},
 		Problems: []kvloom.Problem{{Tokens: tokens, Heads: 4, KVHeads: 2, Dim: 1, VDim: 64,
 			Scale: 1, Mask: attn.Causal(tokens, tokens), ElemBytes: 2}}})
 	if err != nil {
