@@ -51,6 +51,7 @@ func (g *gen) kernels(s isa) {
 	g.slopes()
 	g.pack()
 	g.unpack()
+	g.touch()
 	g.widen()
 	g.narrow()
 	g.finite()

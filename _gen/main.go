@@ -2,7 +2,8 @@
 //
 //	go run . -dir ../cudakern/cpu/simd
 //
-// Every kernel is written once for vectors of any width; isa.go holds what differs.
+// Every kernel is written once for vectors of any width; isa.go holds what differs. Those of pairs of
+// bf16, in dot.go and pairs.go, have one width.
 package main
 
 import (
@@ -35,6 +36,7 @@ func run(dir string) error {
 	}{
 		{"avx512", func(g *gen) { g.kernels(avx512) }},
 		{"avx2", func(g *gen) { g.kernels(avx2) }},
+		{"dot", (*gen).dots},
 		{"cpu", (*gen).cpu},
 	} {
 		if err := write(dir, f.name, f.fill); err != nil {
@@ -54,6 +56,9 @@ func write(dir, name string, fill func(g *gen)) error {
 		return err
 	}
 	if err := pass.Compile.Execute(file); err != nil {
+		return err
+	}
+	if err := encode(file); err != nil {
 		return err
 	}
 	cfg := printer.Config{Name: "_gen", Pkg: "simd"}

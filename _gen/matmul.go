@@ -8,12 +8,29 @@ import (
 // chunk is how many products scores sums in one go.
 const chunk = 32
 
+// fork runs body for a panel of which all vectors are used, and for one of which the last is not:
+// the argument vecs says which. A block of 8 by 2 still has multiply-adds enough to hide a load.
+func (g *gen) fork(body func(vecs int)) {
+	less := g.label("less")
+	g.CMPQ(g.arg("vecs"), operand.I32(panelVecs))
+	g.JLT(operand.LabelRef(less))
+	body(panelVecs)
+	g.Label(less)
+	body(panelVecs - 1)
+}
+
 // scores generates S^T = K Q^T: blocks of rows keys by 3 vectors of queries, whose accumulators
 // stay in registers over all of d.
 func (g *gen) scores() {
-	g.begin("scores", "func(dst, qt, k *float32, stride, n, d int)",
+	g.begin("scores", "func(dst, qt, k *float32, stride, n, d, vecs int)",
 		"sets dst [n, lanes] to the products of n rows k of d floats, stride bytes apart,",
-		"with the columns of panel qt [d, lanes]. n is at least the rows of a block.")
+		"with the columns of panel qt [d, lanes]; of lanes, vecs vectors, 2 or 3. n is at",
+		"least the rows of a block.")
+	g.fork(g.scoresOf)
+}
+
+// scoresOf is scores for so many vectors.
+func (g *gen) scoresOf(vecs int) {
 	dst, qt, k := g.arg("dst"), g.arg("qt"), g.arg("k")
 	stride, n, d := g.arg("stride"), g.arg("n"), g.arg("d")
 	s3, s5, s7 := g.multiples(stride)
@@ -32,16 +49,16 @@ func (g *gen) scores() {
 	g.MOVQ(operand.I32(chunk), left)
 	g.CMPQ(rest, left)
 	g.CMOVQLT(rest, left)
-	acc := g.zeros(g.isa.rows * panelVecs)
+	acc := g.zeros(g.isa.rows * vecs)
 	ahead := g.GP64()
 	g.LEAQ(operand.Mem{Base: kp, Index: stride, Scale: uint8(g.isa.rows)}, ahead)
 	g.each(left, 16, func(steps int) {
 		for u := range steps {
-			q := g.loadPanel(qp, u*row)
+			q := g.loadPanel(qp, u*row, vecs)
 			for r := range g.isa.rows {
 				b := g.vec()
 				g.VBROADCASTSS(rowAt(kp, stride, s3, s5, s7, r, 4*u), b)
-				g.fmas(acc[r*panelVecs:], b, q)
+				g.fmas(acc[r*vecs:], b, q)
 			}
 			if r := u / 2; u%2 == 0 && steps > 1 && r < g.isa.rows {
 				g.PREFETCHT0(rowAt(ahead, stride, s3, s5, s7, r, 0))
@@ -56,10 +73,10 @@ func (g *gen) scores() {
 	g.CMPQ(rest, d)
 	g.JEQ(operand.LabelRef(first))
 	for i, x := range acc {
-		g.VADDPS(at(dst, i*g.isa.vecBytes()), x, x)
+		g.VADDPS(at(dst, i/vecs*row+i%vecs*g.isa.vecBytes()), x, x)
 	}
 	g.Label(first)
-	g.storePanel(dst, acc)
+	g.storePanel(dst, acc, vecs)
 	g.SUBQ(operand.I32(chunk), rest)
 	g.JG(operand.LabelRef(part))
 
@@ -83,19 +100,19 @@ func (g *gen) scores() {
 	g.end()
 }
 
-// loadPanel loads 3 vectors.
-func (g *gen) loadPanel(base reg.Register, disp int) []reg.VecVirtual {
-	v := g.vecs(panelVecs)
+// loadPanel loads vectors of a row of a panel.
+func (g *gen) loadPanel(base reg.Register, disp, vecs int) []reg.VecVirtual {
+	v := g.vecs(vecs)
 	for i := range v {
 		g.VMOVUPS(at(base, disp+i*g.isa.vecBytes()), v[i])
 	}
 	return v
 }
 
-// storePanel stores vectors one after the other.
-func (g *gen) storePanel(base reg.Register, v []reg.VecVirtual) {
+// storePanel stores rows of a panel, of so many vectors.
+func (g *gen) storePanel(base reg.Register, v []reg.VecVirtual, vecs int) {
 	for i := range v {
-		g.VMOVUPS(v[i], at(base, i*g.isa.vecBytes()))
+		g.VMOVUPS(v[i], at(base, i/vecs*g.isa.rowBytes()+i%vecs*g.isa.vecBytes()))
 	}
 }
 
@@ -109,10 +126,15 @@ func (g *gen) fmas(acc []reg.VecVirtual, by reg.Register, x []reg.VecVirtual) {
 // weigh generates O^T = alpha O^T + V^T P^T: blocks of rows dims by 3 vectors of queries. The sum
 // over the keys begins at 0, so that one long running sum does not lose digits.
 func (g *gen) weigh() {
-	g.begin("weigh", "func(o, p, v *float32, stride, n, dims int, alpha *float32)",
+	g.begin("weigh", "func(o, p, v *float32, stride, n, dims int, alpha *float32, vecs int)",
 		"sets panel o [dims, lanes] to o times alpha [lanes] plus the sum over n keys of",
-		"v, rows of dims floats, stride bytes apart, times panel p [n, lanes]. dims is a",
-		"multiple of 8, n at least 1.")
+		"v, rows of dims floats, stride bytes apart, times panel p [n, lanes]; of lanes,",
+		"vecs vectors, 2 or 3. dims is a multiple of 8, n at least 1.")
+	g.fork(g.weighOf)
+}
+
+// weighOf is weigh for so many vectors.
+func (g *gen) weighOf(vecs int) {
 	o, p, v := g.arg("o"), g.arg("p"), g.arg("v")
 	stride, n, dims, alpha := g.arg("stride"), g.arg("n"), g.arg("dims"), g.arg("alpha")
 	rows, row := g.isa.rows, g.isa.rowBytes()
@@ -134,14 +156,14 @@ func (g *gen) weigh() {
 		g.CMOVQEQ(after, ahead)
 		g.MOVQ(p, pp)
 		g.MOVQ(n, left)
-		acc := g.zeros(rows * panelVecs)
+		acc := g.zeros(rows * vecs)
 		g.each(left, 4, func(steps int) {
 			for u := range steps {
-				x := g.loadPanel(pp, u*row)
+				x := g.loadPanel(pp, u*row, vecs)
 				for r := range rows {
 					b := g.vec()
 					g.VBROADCASTSS(rowAt(vp, stride, s3, s3, s3, u, 4*r), b)
-					g.fmas(acc[r*panelVecs:], b, x)
+					g.fmas(acc[r*vecs:], b, x)
 				}
 				g.PREFETCHT0(rowAt(ahead, stride, s3, s3, s3, u, 0))
 			}
@@ -154,13 +176,13 @@ func (g *gen) weigh() {
 			}
 			g.ADDQ(operand.I32(row*steps), pp)
 		})
-		by := g.loadPanel(alpha, 0)
+		by := g.loadPanel(alpha, 0, vecs)
 		for r := range rows {
 			for i := range by {
-				g.VFMADD231PS(at(o, r*row+i*g.isa.vecBytes()), by[i], acc[r*panelVecs+i])
+				g.VFMADD231PS(at(o, r*row+i*g.isa.vecBytes()), by[i], acc[r*vecs+i])
 			}
 		}
-		g.storePanel(o, acc)
+		g.storePanel(o, acc, vecs)
 		g.ADDQ(operand.I32(rows*row), o)
 		g.ADDQ(operand.I32(4*rows), v)
 	})
@@ -170,11 +192,12 @@ func (g *gen) weigh() {
 // outer generates C += A B, A one row a key, B one row a query, in blocks of up to 4 vectors of
 // columns by as many keys as the registers hold.
 func (g *gen) outer() {
-	g.begin("outer", "func(c, a, b *float32, n, width int)",
-		"adds to c [n, width] the product of a [n, lanes] and b [lanes, width]. width is",
-		"a multiple of a vector; a and c go on with rows of which a's are 0 to a multiple",
-		"of 24 rows.")
+	g.begin("outer", "func(c, a, b *float32, n, width, fours int)",
+		"adds to c [n, width] the product of a [n, lanes] and b [lanes, width]; of lanes,",
+		"fours times 4. width is a multiple of a vector; a and c go on with rows of which",
+		"a's are 0 to a multiple of 24 rows.")
 	c, a, b, n, width := g.arg("c"), g.arg("a"), g.arg("b"), g.arg("n"), g.arg("width")
+	fours := g.arg("fours")
 	stride := g.GP64()
 	g.MOVQ(width, stride)
 	g.SHLQ(operand.U8(2), stride)
@@ -195,7 +218,7 @@ func (g *gen) outer() {
 	}
 	for v := 1; v <= most; v++ {
 		g.Label(labels[v])
-		g.outerColumns(c, a, b, n, stride, v)
+		g.outerColumns(c, a, b, n, stride, fours, v)
 		g.ADDQ(operand.I32(v*g.isa.vecBytes()), b)
 		g.ADDQ(operand.I32(v*g.isa.vecBytes()), c)
 		g.SUBQ(operand.I32(v*g.isa.width), width)
@@ -207,8 +230,8 @@ func (g *gen) outer() {
 }
 
 // outerColumns does v vectors of columns for all keys.
-func (g *gen) outerColumns(c, a, b, n, stride reg.GPVirtual, v int) {
-	rows, row, lanes := g.isa.outer[v-1], g.isa.rowBytes(), panelVecs*g.isa.width
+func (g *gen) outerColumns(c, a, b, n, stride, fours reg.GPVirtual, v int) {
+	rows, row := g.isa.outer[v-1], g.isa.rowBytes()
 	cp, ap, keys := g.GP64(), g.GP64(), g.GP64()
 	g.MOVQ(c, cp)
 	g.MOVQ(a, ap)
@@ -218,7 +241,7 @@ func (g *gen) outerColumns(c, a, b, n, stride reg.GPVirtual, v int) {
 	acc := g.zeros(rows * v)
 	bp, left := g.GP64(), g.GP64()
 	g.MOVQ(b, bp)
-	g.MOVQ(operand.I32(lanes/4), left)
+	g.MOVQ(fours, left)
 	g.loop(left, func() {
 		for u := range 4 {
 			x := g.vecs(v)
@@ -234,7 +257,10 @@ func (g *gen) outerColumns(c, a, b, n, stride reg.GPVirtual, v int) {
 		}
 		g.ADDQ(operand.I32(16), ap)
 	})
-	g.ADDQ(operand.I32(rows*row-4*lanes), ap)
+	g.MOVQ(fours, left)
+	g.SHLQ(operand.U8(4), left)
+	g.SUBQ(left, ap)
+	g.ADDQ(operand.I32(rows*row), ap)
 	for r := range rows {
 		for i := range v {
 			m, x := at(cp, i*g.isa.vecBytes()), acc[r*v+i]

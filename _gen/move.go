@@ -113,12 +113,10 @@ func (g *gen) scaled(x, by reg.VecVirtual) {
 
 // blocks walks squares of a panel and of the rows behind it: body does the one at column byte
 // offset col of the rows items[0..width-1] and at panel, with mask for a last, narrower one.
-func (g *gen) blocks(panel, items, width reg.GPVirtual,
+func (g *gen) blocks(panel, items, width, vecs reg.GPVirtual,
 	body func(panel, items, col reg.GPVirtual, mask reg.Register),
 ) {
-	groups := g.GP64()
-	g.MOVQ(operand.I32(panelVecs), groups)
-	g.loop(groups, func() {
+	g.loop(vecs, func() {
 		pp, col, left := g.GP64(), g.GP64(), g.GP64()
 		whole, part, done := g.label("whole"), g.label("part"), g.label("done")
 		g.MOVQ(panel, pp)
@@ -144,23 +142,24 @@ func (g *gen) blocks(panel, items, width reg.GPVirtual,
 
 // pack generates the way from rows to a panel, plain and times a scale.
 func (g *gen) pack() {
-	const args = "dst, src *float32, items *int, rowBytes, width int"
+	const args = "dst, src *float32, items *int, rowBytes, width, vecs int"
 	for _, scale := range []bool{false, true} {
 		if scale {
-			g.begin("packScaled", "func("+args+", scale float64)",
-				"is pack times scale, rounded once.")
+			g.begin("packScaled", "func("+args+", scale, rest float32)",
+				"is pack times the sum of scale and rest, rounded once.")
 		} else {
 			g.begin("pack", "func("+args+")",
 				"sets panel dst [width, lanes] to the columns of rows items[i] of src, each",
-				"rowBytes long. dst goes on to a multiple of a vector in its rows.")
+				"rowBytes long; of lanes, vecs vectors. dst goes on to a multiple of a vector",
+				"in its rows.")
 		}
 		dst, src, items := g.arg("dst"), g.arg("src"), g.arg("items")
-		bytes, width := g.arg("rowBytes"), g.arg("width")
-		var by reg.VecVirtual
+		bytes, width, vecs := g.arg("rowBytes"), g.arg("width"), g.arg("vecs")
+		var by, rest reg.VecVirtual
 		if scale {
-			by = g.double("scale")
+			by, rest = g.single("scale"), g.single("rest")
 		}
-		g.blocks(dst, items, width, func(panel, items, col reg.GPVirtual, mask reg.Register) {
+		g.blocks(dst, items, width, vecs, func(panel, items, col reg.GPVirtual, mask reg.Register) {
 			base, off := g.GP64(), g.GP64()
 			g.LEAQ(operand.Mem{Base: src, Index: col, Scale: 1}, base)
 			row := g.vecs(g.isa.width)
@@ -169,7 +168,9 @@ func (g *gen) pack() {
 				g.IMULQ(bytes, off)
 				g.loadTail(operand.Mem{Base: base, Index: off, Scale: 1}, mask, row[i])
 				if scale {
-					g.scaled(row[i], by)
+					part := g.vec()
+					g.VMULPS(rest, row[i], part)
+					g.VFMADD213PS(part, by, row[i])
 				}
 			}
 			for i, c := range g.transpose(row) {
@@ -182,12 +183,12 @@ func (g *gen) pack() {
 
 // unpack generates the way back.
 func (g *gen) unpack() {
-	g.begin("unpack", "func(dst, src *float32, items *int, rowBytes, width int)",
+	g.begin("unpack", "func(dst, src *float32, items *int, rowBytes, width, vecs int)",
 		"sets rows items[i] of dst, each rowBytes long, to the columns of panel src [width,",
-		"lanes], which goes on to a multiple of a vector in its rows.")
+		"lanes], of vecs vectors. src goes on to a multiple of a vector in its rows.")
 	dst, src, items := g.arg("dst"), g.arg("src"), g.arg("items")
-	bytes, width := g.arg("rowBytes"), g.arg("width")
-	g.blocks(src, items, width, func(panel, items, col reg.GPVirtual, mask reg.Register) {
+	bytes, width, vecs := g.arg("rowBytes"), g.arg("width"), g.arg("vecs")
+	g.blocks(src, items, width, vecs, func(panel, items, col reg.GPVirtual, mask reg.Register) {
 		base, off := g.GP64(), g.GP64()
 		g.LEAQ(operand.Mem{Base: dst, Index: col, Scale: 1}, base)
 		row := g.vecs(g.isa.width)
@@ -201,4 +202,29 @@ func (g *gen) unpack() {
 		}
 	})
 	g.end()
+}
+
+// touch generates prefetches: what was read or written long ago takes as long to come back as the
+// work on it, unless it is asked for before other work.
+func (g *gen) touch() {
+	g.begin("touch", "func(src *byte, items *int, n, rowBytes, bytes int)",
+		"asks the caches for bytes bytes of each of n rows items[i] of src, each rowBytes",
+		"long. n and bytes are at least 1.")
+	src, items, n := g.arg("src"), g.arg("items"), g.arg("n")
+	rowBytes, bytes := g.arg("rowBytes"), g.arg("bytes")
+	g.loop(n, func() {
+		p, left := g.GP64(), g.GP64()
+		g.MOVQ(at(items, 0), p)
+		g.IMULQ(rowBytes, p)
+		g.ADDQ(src, p)
+		g.MOVQ(bytes, left)
+		line := g.label("line")
+		g.Label(line)
+		g.PREFETCHT1(at(p, 0))
+		g.ADDQ(operand.I32(64), p)
+		g.SUBQ(operand.I32(64), left)
+		g.JG(operand.LabelRef(line))
+		g.ADDQ(operand.I32(8), items)
+	})
+	g.RET()
 }

@@ -225,6 +225,17 @@ func (g *gen) double(name string) reg.VecVirtual {
 	return v
 }
 
+// single is a vector of an argument of type float32.
+func (g *gen) single(name string) reg.VecVirtual {
+	v := g.vec()
+	a, err := g.Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	g.VBROADCASTSS(a.Addr, v)
+	return v
+}
+
 // accumulate generates a sum of arrays.
 func (g *gen) accumulate() {
 	g.begin("accumulate", "func(dst, src *float32, n int)", "adds n floats src to dst.")

@@ -145,11 +145,11 @@ func (g *gen) softmax() {
 	s, words, n := g.arg("s"), g.arg("words"), g.arg("n")
 	m, l, alpha := g.arg("m"), g.arg("l"), g.arg("alpha")
 
-	base := g.loadPanel(m, 0)
+	base := g.loadPanel(m, 0, panelVecs)
 	g.maxima(s, words, n, base)
 	p := g.newPowers(false)
-	fade := g.loadPanel(m, 0)
-	g.storePanel(m, base)
+	fade := g.loadPanel(m, 0, panelVecs)
+	g.storePanel(m, base, panelVecs)
 	minus := g.constant("-inf")
 	g.Comment("A column of -Inf alone: 0 in place of its maximum never takes -Inf from -Inf.")
 	for i := range base {
@@ -157,7 +157,7 @@ func (g *gen) softmax() {
 		g.VSUBPS(base[i], fade[i], fade[i])
 	}
 	g.exp(p, fade)
-	g.storePanel(alpha, fade)
+	g.storePanel(alpha, fade, panelVecs)
 
 	sum := g.zeros(2 * panelVecs)
 	g.each(n, 2, func(steps int) {
@@ -210,12 +210,12 @@ func (g *gen) maxima(s, words, n reg.GPVirtual, top []reg.VecVirtual) {
 	g.JZ(operand.LabelRef(all))
 	minus := g.constant("-inf")
 	g.loop(left, func() {
-		x := g.loadPanel(sp, 0)
+		x := g.loadPanel(sp, 0, panelVecs)
 		for i, mask := range g.lanesOf(wp) {
 			g.choose(mask, x[i], minus)
 			g.VMAXPS(top[i], x[i], top[i])
 		}
-		g.storePanel(sp, x)
+		g.storePanel(sp, x, panelVecs)
 		g.ADDQ(operand.I32(g.isa.rowBytes()), sp)
 		g.ADDQ(operand.I32(8), wp)
 	})
@@ -227,7 +227,7 @@ func (g *gen) maxima(s, words, n reg.GPVirtual, top []reg.VecVirtual) {
 	}
 	g.each(left, 2, func(steps int) {
 		for u := range steps {
-			x := g.loadPanel(sp, u*g.isa.rowBytes())
+			x := g.loadPanel(sp, u*g.isa.rowBytes(), panelVecs)
 			for i := range x {
 				to := top[i]
 				if u == 1 {

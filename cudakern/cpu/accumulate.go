@@ -3,6 +3,7 @@ package cpu
 import (
 	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/cudakern/cpu/kernel"
+	"github.com/kvloom/kvloom/cudakern/cpu/simd"
 	"github.com/kvloom/kvloom/plan"
 )
 
@@ -42,7 +43,7 @@ func (j *Job[T]) beginAccumulate() int {
 		j.spent, _, _ = j.mem.slot(j.args[0].Slot)
 	}
 	j.sources = append(j.sources, part)
-	j.dst = acc
+	j.dst, j.isa = acc, j.arrayISA()
 	return j.cut(part.rows, part.heads.Len()*part.width())
 }
 
@@ -55,6 +56,7 @@ func (j *Job[T]) accumulate(lo, hi int) {
 	var to, from sums[T]
 	to.open(acc)
 	from.open(part)
+	to.isa = j.isa
 	for at := newWalk(part.region.set, acc.set, part.set); at.next(); {
 		a, b, n := at.clip(lo, hi)
 		if n > 0 && heads.Len() == hp && hp == ha {
@@ -70,6 +72,7 @@ func (j *Job[T]) accumulate(lo, hi int) {
 // sums are the parts of a block that is added or added to.
 type sums[T attn.Float] struct {
 	tensor plan.Tensor
+	isa    simd.ISA // of vectors for what is added to; Portable: package kernel
 	widths [maxParts]int
 	parts  [3][]T
 	wire   [2][]attn.BF16
@@ -101,6 +104,9 @@ func (s *sums[T]) add(from *sums[T], x, y, n int) {
 		case w == 0:
 		case from.tensor == plan.DKVWire:
 			kernel.AccumulateNarrow(s.parts[p][x*w:], from.wire[p][y*w:], 0, n*w)
+		case s.isa != simd.Portable:
+			dst, src := any(s.parts[p]).([]float32), any(from.parts[p]).([]float32)
+			simd.Accumulate(s.isa, dst[x*w:], src[y*w:], 0, n*w)
 		default:
 			kernel.Accumulate(s.parts[p][x*w:], from.parts[p][y*w:], 0, n*w)
 		}

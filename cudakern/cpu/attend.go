@@ -163,6 +163,7 @@ func (j *Job[T]) beginDelta() int {
 		return 0
 	}
 	j.sources = append(j.sources, do, out)
+	j.isa = j.arrayISA()
 	k, h := &j.mem.session.sinks, j.what.Header
 	if j.sink = k.of(&j.dst.frame); j.sink == nil {
 		return j.cut(j.dst.items(), h.VDim)
@@ -211,6 +212,10 @@ func allZero[E attn.Elem](x []E) bool {
 
 func (j *Job[T]) deltaItems(lo, hi int) {
 	do, out, dv := &j.sources[0], &j.sources[1], j.what.Header.VDim
+	if j.isa != simd.Portable {
+		deltaVector(single(j), lo, hi)
+		return
+	}
 	if do.narrow(0) {
 		kernel.Delta(j.dst.part(0), do.cut16(0), out.cut16(0), dv, lo, hi)
 		return
@@ -243,7 +248,7 @@ func (j *Job[T]) beginFinalize() int {
 		return 0
 	}
 	sl.live = false
-	j.state = stateOf(&st)
+	j.state, j.isa = stateOf(&st), j.arrayISA()
 	j.made, j.dst = sl, view[T]{mem: sl.mem, frame: f, region: f}
 	if f.tensor == plan.Out {
 		j.sink = j.mem.session.sinks.of(&f)
@@ -260,17 +265,24 @@ func (j *Job[T]) beginFinalize() int {
 // in the place of its own acc, and the last task to end puts them together.
 func (j *Job[T]) finalize(lo, hi int) {
 	dv := j.what.Header.VDim
-	kernel.Finalize(j.state.Acc, j.state.M, j.state, j.sink, dv, lo, hi)
-	if !j.dst.narrow(0) {
+	var halves []attn.BF16
+	if j.dst.narrow(0) {
+		halves = j.halves[2*lo*dv:][:(hi-lo)*dv] // written rising, so reads of acc come first
+	}
+	if j.isa != simd.Portable {
+		finalizeVector(single(j), halves, lo, hi)
+	} else {
+		kernel.Finalize(j.state.Acc, j.state.M, j.state, j.sink, dv, lo, hi)
+		attn.Narrow(halves, j.state.Acc[lo*dv:][:len(halves)])
+	}
+	if halves == nil {
 		return
 	}
-	acc, halves := j.state.Acc, j.halves
-	attn.Narrow(halves[2*lo*dv:][:(hi-lo)*dv], acc[lo*dv:hi*dv]) // rising, so reads come first
 	if j.left.Add(-1) > 0 {
 		return
 	}
 	for at := 0; at < j.items; at += j.each {
 		n := min(j.each, j.items-at) * dv
-		copy(halves[at*dv:][:n], halves[2*at*dv:][:n])
+		copy(j.halves[at*dv:][:n], j.halves[2*at*dv:][:n])
 	}
 }

@@ -75,8 +75,9 @@ func Best[T attn.Float]() Kernels {
 }
 
 // ParseKernels gives the kernels of a name for sums of T: auto (or nothing), portable, avx2,
-// avx512 or avx512bf16. The error says what this machine lacks, and what would work. Sums of float64 are always
-// the portable kernels', whichever of this machine's is named: their bits are the same.
+// avx512 or avx512bf16. The error says what this machine lacks, and what would work. Sums of
+// float64 are always the portable kernels', whichever of this machine's is named: their bits are
+// the same.
 func ParseKernels[T attn.Float](name string) (Kernels, error) {
 	best := Best[T]()
 	switch name {
@@ -97,7 +98,8 @@ func ParseKernels[T attn.Float](name string) (Kernels, error) {
 		}
 		return k, nil
 	}
-	return 0, fmt.Errorf("kernels %q are unknown: use auto, portable, avx2, avx512 or avx512bf16", name)
+	return 0, fmt.Errorf("kernels %q are unknown: use auto, portable, avx2, avx512 or avx512bf16",
+		name)
 }
 
 // vector is the instruction set for the block at hand; Portable where vectors do not serve it.
@@ -158,4 +160,32 @@ func (j *Job[T]) turn() int {
 		return 1
 	}
 	return 2 * j.full.block.KHeads
+}
+
+// arrayISA is the instruction set for what is done to arrays of sums around attention: that of the
+// blocks of the plan at hand.
+func (j *Job[T]) arrayISA() simd.ISA {
+	h := j.what.Header
+	shape := attn.Block[float32]{D: h.Dim, DV: h.VDim, SoftCap: h.SoftCap}
+	if _, ok := any(T(0)).(float32); !ok || !simd.Serves(&shape) {
+		return simd.Portable
+	}
+	return j.store.opt.Kernels.isa()
+}
+
+// deltaVector is deltaItems by vectors.
+func deltaVector(j *Job[float32], lo, hi int) {
+	do, out, dv := &j.sources[0], &j.sources[1], j.what.Header.VDim
+	if do.narrow(0) {
+		simd.Delta(j.isa, j.dst.part(0), do.cut16(0), out.cut16(0), dv, lo, hi)
+		return
+	}
+	simd.Delta(j.isa, j.dst.part(0), do.cut(0), out.cut(0), dv, lo, hi)
+}
+
+// finalizeVector makes items [lo,hi) of the state out and lse by vectors, and out halves, if any.
+func finalizeVector(j *Job[float32], halves []attn.BF16, lo, hi int) {
+	dv, s := j.what.Header.VDim, j.state
+	simd.Finalize(j.isa, s.Acc, s.M, s, j.sink, dv, lo, hi)
+	simd.Narrow(j.isa, halves, s.Acc[lo*dv:][:len(halves)])
 }

@@ -78,6 +78,37 @@ func TestPoolIsFair(t *testing.T) {
 	}
 }
 
+// TestPoolTurns: a batch keeps its turn for as many tasks as it asks for; one that ends, or that is
+// given up in its turn, leaves a whole turn to the next.
+func TestPoolTurns(t *testing.T) {
+	p := cpu.NewPool(1)
+	defer p.Close()
+	hold := make(chan struct{})
+	gate, gateOver := batchOf(1, func(int) { <-hold })
+	submit(t, p, gate)
+	var order []int
+	var overs []chan error
+	for id, c := range []struct{ tasks, turn int }{{5, 2}, {2, 3}, {7, 3}, {4, 1}} {
+		b, over := batchOf(c.tasks, func(task int) {
+			order = append(order, id)
+			if id == 2 && task == 4 {
+				panic("gives up the rest")
+			}
+		})
+		b.Turn = c.turn
+		submit(t, p, b)
+		overs = append(overs, over)
+	}
+	close(hold)
+	<-gateOver
+	for _, over := range overs {
+		<-over
+	}
+	if want := []int{0, 0, 1, 1, 2, 2, 2, 3, 0, 0, 2, 2, 3, 0, 3, 3}; !slices.Equal(order, want) {
+		t.Errorf("batches ran in order %v, want %v", order, want)
+	}
+}
+
 func TestPoolUsesAllWorkers(t *testing.T) {
 	p := cpu.NewPool(3)
 	defer p.Close()

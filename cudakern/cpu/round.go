@@ -45,8 +45,8 @@ func (s *Store[T]) enter(m *rankMem[T], round int32) error {
 	return s.claim(m, round, b, ses)
 }
 
-// follow refuses a backward round of another problem than the forward round's, whose blocks may well
-// be of the same shapes.
+// follow refuses a backward round of another problem than the forward round's, whose blocks may
+// well be of the same shapes.
 func (ses *session[T]) follow(b *Round) error {
 	switch {
 	case b.Header.Collective():
@@ -57,7 +57,8 @@ func (ses *session[T]) follow(b *Round) error {
 	case ses.of == nil || ses.of == b.Header || ses.of.ContentHash() == b.Header.ContentHash():
 		return nil
 	}
-	return fmt.Errorf("its forward round was of another problem: both rounds of a state must be of " +
+	return fmt.Errorf("its forward round was of another problem: both rounds of a state must be " +
+		"of " +
 		"one plan")
 }
 

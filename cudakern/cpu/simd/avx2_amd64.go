@@ -5,24 +5,27 @@
 package simd
 
 // scoresAVX2 sets dst [n, lanes] to the products of n rows k of d floats, stride bytes apart,
-// with the columns of panel qt [d, lanes]. n is at least the rows of a block.
+// with the columns of panel qt [d, lanes]; of lanes, vecs vectors, 2 or 3. n is at
+// least the rows of a block.
 //
 //go:noescape
-func scoresAVX2(dst *float32, qt *float32, k *float32, stride int, n int, d int)
+func scoresAVX2(dst *float32, qt *float32, k *float32, stride int, n int, d int, vecs int)
 
 // weighAVX2 sets panel o [dims, lanes] to o times alpha [lanes] plus the sum over n keys of
-// v, rows of dims floats, stride bytes apart, times panel p [n, lanes]. dims is a
-// multiple of 8, n at least 1.
+// v, rows of dims floats, stride bytes apart, times panel p [n, lanes]; of lanes,
+// vecs vectors, 2 or 3. dims is a multiple of 8, n at least 1.
 //
 //go:noescape
-func weighAVX2(o *float32, p *float32, v *float32, stride int, n int, dims int, alpha *float32)
+func weighAVX2(
+	o *float32, p *float32, v *float32, stride int, n int, dims int, alpha *float32, vecs int,
+)
 
-// outerAVX2 adds to c [n, width] the product of a [n, lanes] and b [lanes, width]. width is
-// a multiple of a vector; a and c go on with rows of which a's are 0 to a multiple
-// of 24 rows.
+// outerAVX2 adds to c [n, width] the product of a [n, lanes] and b [lanes, width]; of lanes,
+// fours times 4. width is a multiple of a vector; a and c go on with rows of which
+// a's are 0 to a multiple of 24 rows.
 //
 //go:noescape
-func outerAVX2(c *float32, a *float32, b *float32, n int, width int)
+func outerAVX2(c *float32, a *float32, b *float32, n int, width int, fours int)
 
 // softmaxAVX2 turns scores s [n, lanes] into e^(s-m') in place, where m' is the larger of the
 // column's maximum and m; it updates m and l and sets alpha to e^(m-m'). Where bit i
@@ -41,21 +44,30 @@ func slopesAVX2(
 )
 
 // packAVX2 sets panel dst [width, lanes] to the columns of rows items[i] of src, each
-// rowBytes long. dst goes on to a multiple of a vector in its rows.
+// rowBytes long; of lanes, vecs vectors. dst goes on to a multiple of a vector
+// in its rows.
 //
 //go:noescape
-func packAVX2(dst *float32, src *float32, items *int, rowBytes int, width int)
+func packAVX2(dst *float32, src *float32, items *int, rowBytes int, width int, vecs int)
 
-// packScaledAVX2 is pack times scale, rounded once.
+// packScaledAVX2 is pack times the sum of scale and rest, rounded once.
 //
 //go:noescape
-func packScaledAVX2(dst *float32, src *float32, items *int, rowBytes int, width int, scale float64)
+func packScaledAVX2(
+	dst *float32, src *float32, items *int, rowBytes int, width int, vecs int, scale float32, rest float32,
+)
 
 // unpackAVX2 sets rows items[i] of dst, each rowBytes long, to the columns of panel src [width,
-// lanes], which goes on to a multiple of a vector in its rows.
+// lanes], of vecs vectors. src goes on to a multiple of a vector in its rows.
 //
 //go:noescape
-func unpackAVX2(dst *float32, src *float32, items *int, rowBytes int, width int)
+func unpackAVX2(dst *float32, src *float32, items *int, rowBytes int, width int, vecs int)
+
+// touchAVX2 asks the caches for bytes bytes of each of n rows items[i] of src, each rowBytes
+// long. n and bytes are at least 1.
+//
+//go:noescape
+func touchAVX2(src *byte, items *int, n int, rowBytes int, bytes int)
 
 // widenAVX2 sets rows rows of n floats dst, to bytes apart, to the bf16 numbers of src, whose
 // rows are from bytes apart. rows is at least 1.

@@ -16,6 +16,7 @@ type backward[E attn.Elem] struct {
 	g      *attn.Grad[E, float32]
 	sc     *Scratch
 	kvHead int
+	set    bool // the pass sets DK and DV, else it adds to them
 }
 
 // Backward computes the gradients of one held KV head, 0 <= task < BackwardTasks(b): what
@@ -24,21 +25,16 @@ type backward[E attn.Elem] struct {
 func Backward[E attn.Elem](isa ISA, b *attn.Block[E], g attn.Grad[E, float32], task int,
 	sc *Scratch,
 ) {
-	w := backward[E]{isa, b, &g, sc, task}
-	if !g.AddKV {
-		for x := task; x < b.KSpans.Len()*b.KHeads; x += b.KHeads {
-			clear(g.DK[x*b.D:][:b.D])
-			clear(g.DV[x*b.DV:][:b.DV])
-		}
-	}
+	isa = pathOf(isa, b)
+	w := backward[E]{isa, b, &g, sc, task, !g.AddKV}
 	h0, h1 := readers(b, task)
 	if h0 == h1 {
+		w.clear(0, b.KSpans.Len())
 		return
 	}
-	per, total := max(1, backwardPack/(h1-h0)), b.QSpans.Len()
-	at := cursor{set: b.QSpans}
-	for row0 := 0; row0 < total; row0 += per {
-		n := min(per, total-row0)
+	per, at := max(1, backwardPack/(h1-h0)), cursor{set: b.QSpans}
+	for row0, n := 0, 0; len(at.set) > 0; row0 += n {
+		n = at.reach(per)
 		sc.fitBackward(isa, b.D, b.DV, n*(h1-h0))
 		first, last := sc.setRows(&at, n)
 		sc.near = sift(sc.near, b.Mask, box{first, last, math.MinInt, math.MaxInt})
@@ -46,22 +42,19 @@ func Backward[E attn.Elem](isa ISA, b *attn.Block[E], g attn.Grad[E, float32], t
 			continue
 		}
 		sc.setGroups(isa, row0, n, h0, h1, b.QHeads)
+		w.fetch(0)
 		w.pass(first, last)
+		w.set = false
 	}
+	w.clear(0, b.KSpans.Len())
 }
 
 // pass takes the groups of queries, at positions first to last, past all keys.
 func (w *backward[E]) pass(first, last int) {
-	b, sc := w.b, w.sc
-	at, keys := cursor{set: b.KSpans}, b.KSpans.Len()
-	for key0 := 0; key0 < keys; key0 += backwardKeys {
-		t := &sc.tile
-		t.cut(&at, key0, min(backwardKeys, keys-key0))
-		if !anyTouches(sc.near, box{first, last, t.first, t.last}) {
-			continue
-		}
-		met := false
-		for i := range sc.groups {
+	sc, rows := w.sc, box{first, last, math.MinInt, math.MaxInt}
+	for sc.start(w.b.KSpans); len(sc.keys.set) > 0; {
+		met, touched := false, sc.next(rows)
+		for i := 0; touched && i < len(sc.groups); i++ {
 			if see := w.see(i); see.hi != 0 {
 				if !met {
 					w.start()
@@ -72,6 +65,8 @@ func (w *backward[E]) pass(first, last int) {
 		}
 		if met {
 			w.finish()
+		} else {
+			w.clear(sc.tile.row0, sc.tile.n)
 		}
 	}
 	for i := range sc.groups {
@@ -93,33 +88,59 @@ func (w *backward[E]) see(i int) seen {
 // start readies keys, values and their gradients.
 func (w *backward[E]) start() {
 	b, t, sc := w.b, &w.sc.tile, w.sc
-	t.k = headRows(w.isa, sc.k, b.K, t, b.KHeads, w.kvHead, b.D, true)
-	t.v = headRows(w.isa, sc.v, b.V, t, b.KHeads, w.kvHead, b.DV, false)
-	clear(sc.dk[:(backwardKeys+zeroRows)*padded(b.D)])
-	clear(sc.dv[:(backwardKeys+zeroRows)*padded(b.DV)])
+	if w.isa == AVX512BF16 {
+		w.startDot()
+	} else {
+		t.k = headRows(w.isa, sc.k, b.K, t, b.KHeads, w.kvHead, b.D, true)
+		t.v = headRows(w.isa, sc.v, b.V, t, b.KHeads, w.kvHead, b.DV, false)
+	}
+	x, count := t.row0*b.KHeads+w.kvHead, sc.count[:t.n]
+	touch(w.isa, w.g.DK[x*b.D:], count, b.KHeads*b.D, b.D)
+	touch(w.isa, w.g.DV[x*b.DV:], count, b.KHeads*b.DV, b.DV)
+	clear(sc.dk[:(maxKeys+zeroRows)*padded(b.D)])
+	clear(sc.dv[:(maxKeys+zeroRows)*padded(b.DV)])
 }
 
-// finish adds the tile's gradients to those of the block.
+// finish gives the tile's gradients to the block.
 func (w *backward[E]) finish() {
 	b, t, sc := w.b, &w.sc.tile, w.sc
 	for i := range t.n {
 		x := (t.row0+i)*b.KHeads + w.kvHead
-		w.isa.accumulate(&w.g.DK[x*b.D], &sc.dk[i*padded(b.D)], b.D)
-		w.isa.accumulate(&w.g.DV[x*b.DV], &sc.dv[i*padded(b.DV)], b.DV)
+		dk, dv := w.g.DK[x*b.D:][:b.D], w.g.DV[x*b.DV:][:b.DV]
+		if w.set {
+			copy(dk, sc.dk[i*padded(b.D):])
+			copy(dv, sc.dv[i*padded(b.DV):])
+			continue
+		}
+		w.isa.accumulate(&dk[0], &sc.dk[i*padded(b.D)], b.D)
+		w.isa.accumulate(&dv[0], &sc.dv[i*padded(b.DV)], b.DV)
+	}
+}
+
+// clear sets the gradients of n keys to 0 where they are to be set.
+func (w *backward[E]) clear(row0, n int) {
+	for x := row0*w.b.KHeads + w.kvHead; w.set && n > 0; n-- {
+		clear(w.g.DK[x*w.b.D:][:w.b.D])
+		clear(w.g.DV[x*w.b.DV:][:w.b.DV])
+		x += w.b.KHeads
 	}
 }
 
 // meet adds what group i and the tile give to each other.
 func (w *backward[E]) meet(i int, see seen) {
 	b, sc, isa, g, t := w.b, w.sc, w.isa, &w.sc.groups[i], &w.sc.tile
+	if isa == AVX512BF16 {
+		w.meetDot(i, see)
+		return
+	}
 	var words *uint64
 	if !see.all {
 		words = &sc.words[see.lo]
 	}
 	n, lanes := see.hi-see.lo, isa.lanes()
 	q, do, dq := w.part(sc.q, b.D, i), w.part(sc.do, b.DV, i), w.part(sc.o, b.D, i)
-	isa.scores(&sc.s[0], &q[0], t.k.at(see.lo), t.k.stride(), n, b.D)
-	isa.scores(&sc.dp[0], &do[0], t.v.at(see.lo), t.v.stride(), n, b.DV)
+	isa.scores(&sc.s[0], &q[0], t.k.at(see.lo), t.k.stride(), n, b.D, g.vecs)
+	isa.scores(&sc.dp[0], &do[0], t.v.at(see.lo), t.v.stride(), n, b.DV, g.vecs)
 	isa.slopes(&sc.s[0], &sc.dp[0], words, n, &g.m[0], &g.l[0], float32(b.Scale))
 	if n%zeroRows != 0 {
 		clear(sc.s[n*lanes : (n+zeroRows)*lanes])
@@ -130,14 +151,15 @@ func (w *backward[E]) meet(i int, see seen) {
 	if odd {
 		k = sc.cleaned(&t.k)
 	}
-	isa.weigh(&dq[0], &sc.dp[0], k.at(see.lo), k.stride(), n, (b.D+7)&^7, &sc.ones[0])
+	isa.weigh(&dq[0], &sc.dp[0], k.at(see.lo), k.stride(), n, (b.D+7)&^7, &sc.ones[0], g.vecs)
 	if odd {
 		sc.patchPanel(isa, dq, sc.dp, &t.k, see)
 	}
 	dk, dv := sc.dk[see.lo*padded(b.D):], sc.dv[see.lo*padded(b.DV):]
 	qr, dor := w.part(sc.qr, b.D, i), w.part(sc.dor, b.DV, i)
-	isa.outer(&dv[0], &sc.s[0], &dor[0], n, padded(b.DV))
-	isa.outer(&dk[0], &sc.dp[0], &qr[0], n, padded(b.D))
+	fours := ceilDiv(g.n, 4)
+	isa.outer(&dv[0], &sc.s[0], &dor[0], n, padded(b.DV), fours)
+	isa.outer(&dk[0], &sc.dp[0], &qr[0], n, padded(b.D), fours)
 	if g.odd {
 		patchRows(sc, isa, dv, sc.s, w.g.DO, g, b.DV, see)
 		patchRows(sc, isa, dk, sc.dp, b.Q, g, b.D, see)
@@ -157,13 +179,14 @@ func (w *backward[E]) load(i int) {
 		return
 	}
 	g.loaded = true
-	q, do, dq := w.part(sc.q, b.D, i), w.part(sc.do, b.DV, i), w.part(sc.o, b.D, i)
-	qr, dor := w.part(sc.qr, b.D, i), w.part(sc.dor, b.DV, i)
-	loadLanes(isa, qr, b.Q, g, b.D)
-	loadLanes(isa, dor, w.g.DO, g, b.DV)
-	isa.packScaled(&q[0], &qr[0], sc.own(g), 4*padded(b.D), b.D, b.Scale)
-	isa.pack(&do[0], &dor[0], sc.own(g), 4*padded(b.DV), b.DV)
-	isa.pack(&dq[0], &w.g.DQ[0], &g.item[0], 4*b.D, b.D)
+	if isa == AVX512BF16 {
+		w.packDot(i)
+	} else {
+		w.pack(i)
+	}
+	dq := w.part(sc.o, b.D, i)
+	isa.pack(&dq[0], &w.g.DQ[0], &g.item[0], 4*b.D, b.D, g.vecs)
+	w.fetch(i + 1)
 	for j, x := range g.item[:isa.lanes()] {
 		g.m[j], g.l[j] = w.g.LSE[x], w.g.Delta[x]
 		if math.IsInf(float64(g.m[j]), -1) {
@@ -171,6 +194,18 @@ func (w *backward[E]) load(i int) {
 			g.m[j] = 0
 		}
 	}
+}
+
+// pack readies the panels and rows of group i, but for dq.
+func (w *backward[E]) pack(i int) {
+	b, sc, isa, g := w.b, w.sc, w.isa, &w.sc.groups[i]
+	q, do := w.part(sc.q, b.D, i), w.part(sc.do, b.DV, i)
+	qr, dor := w.part(sc.qr, b.D, i), w.part(sc.dor, b.DV, i)
+	loadLanes(isa, qr, b.Q, g, b.D)
+	loadLanes(isa, dor, w.g.DO, g, b.DV)
+	scale, rest := split(b.Scale)
+	isa.packScaled(&q[0], &qr[0], sc.own(g), 4*padded(b.D), b.D, g.vecs, scale, rest)
+	isa.pack(&do[0], &dor[0], sc.own(g), 4*padded(b.DV), b.DV, g.vecs)
 	pd, pv := padded(b.D), padded(b.DV)
 	g.odd = !isa.finite(&qr[0], 4*pd, g.n, pd) || !isa.finite(&dor[0], 4*pv, g.n, pv)
 	if g.odd {
@@ -179,11 +214,25 @@ func (w *backward[E]) load(i int) {
 	}
 }
 
+// fetch asks the caches for the rows of group i, if there is one, while another is at work.
+func (w *backward[E]) fetch(i int) {
+	if i >= len(w.sc.groups) {
+		return
+	}
+	g := &w.sc.groups[i]
+	items := g.item[:g.n]
+	touch(w.isa, w.b.Q, items, w.b.D, w.b.D)
+	touch(w.isa, w.g.DO, items, w.b.DV, w.b.DV)
+	touch(w.isa, w.g.DQ, items, w.b.D, w.b.D)
+	touch(w.isa, w.g.LSE, items, 1, 1)
+	touch(w.isa, w.g.Delta, items, 1, 1)
+}
+
 // store puts dq of group i back, if it was loaded.
 func (w *backward[E]) store(i int) {
 	g := &w.sc.groups[i]
 	if g.loaded {
 		dq := w.part(w.sc.o, w.b.D, i)
-		w.isa.unpack(&w.g.DQ[0], &dq[0], &g.item[0], 4*w.b.D, w.b.D)
+		w.isa.unpack(&w.g.DQ[0], &dq[0], &g.item[0], 4*w.b.D, w.b.D, g.vecs)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // BenchmarkShare prints, for each instruction set, GF/s and the share of the multiply-adds that one
 // core does on registers alone, measured in turns with it: medians of short runs.
 func BenchmarkShare(b *testing.B) {
-	for _, isa := range []ISA{AVX512, AVX2} {
+	for _, isa := range []ISA{AVX512BF16, AVX512, AVX2} {
 		if Supported(isa) != nil {
 			continue
 		}

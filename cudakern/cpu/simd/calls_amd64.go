@@ -4,32 +4,32 @@ package simd
 
 // The kernels of an instruction set, by name; see the generated declarations.
 
-func (i ISA) scores(dst, qt, k *float32, stride, n, d int) {
-	if i == AVX512 {
-		scoresAVX512(dst, qt, k, stride, n, d)
+func (i ISA) scores(dst, qt, k *float32, stride, n, d, vecs int) {
+	if i >= AVX512 {
+		scoresAVX512(dst, qt, k, stride, n, d, vecs)
 		return
 	}
-	scoresAVX2(dst, qt, k, stride, n, d)
+	scoresAVX2(dst, qt, k, stride, n, d, vecs)
 }
 
-func (i ISA) weigh(o, p, v *float32, stride, n, dims int, alpha *float32) {
-	if i == AVX512 {
-		weighAVX512(o, p, v, stride, n, dims, alpha)
+func (i ISA) weigh(o, p, v *float32, stride, n, dims int, alpha *float32, vecs int) {
+	if i >= AVX512 {
+		weighAVX512(o, p, v, stride, n, dims, alpha, vecs)
 		return
 	}
-	weighAVX2(o, p, v, stride, n, dims, alpha)
+	weighAVX2(o, p, v, stride, n, dims, alpha, vecs)
 }
 
-func (i ISA) outer(c, a, b *float32, n, width int) {
-	if i == AVX512 {
-		outerAVX512(c, a, b, n, width)
+func (i ISA) outer(c, a, b *float32, n, width, fours int) {
+	if i >= AVX512 {
+		outerAVX512(c, a, b, n, width, fours)
 		return
 	}
-	outerAVX2(c, a, b, n, width)
+	outerAVX2(c, a, b, n, width, fours)
 }
 
 func (i ISA) softmax(s *float32, words *uint64, n int, m, l, alpha *float32) {
-	if i == AVX512 {
+	if i >= AVX512 {
 		softmaxAVX512(s, words, n, m, l, alpha)
 		return
 	}
@@ -37,39 +37,49 @@ func (i ISA) softmax(s *float32, words *uint64, n int, m, l, alpha *float32) {
 }
 
 func (i ISA) slopes(s, dp *float32, words *uint64, n int, lse, delta *float32, scale float32) {
-	if i == AVX512 {
+	if i >= AVX512 {
 		slopesAVX512(s, dp, words, n, lse, delta, scale)
 		return
 	}
 	slopesAVX2(s, dp, words, n, lse, delta, scale)
 }
 
-func (i ISA) pack(dst, src *float32, items *int, rowBytes, width int) {
-	if i == AVX512 {
-		packAVX512(dst, src, items, rowBytes, width)
+func (i ISA) pack(dst, src *float32, items *int, rowBytes, width, vecs int) {
+	if i >= AVX512 {
+		packAVX512(dst, src, items, rowBytes, width, vecs)
 		return
 	}
-	packAVX2(dst, src, items, rowBytes, width)
+	packAVX2(dst, src, items, rowBytes, width, vecs)
 }
 
-func (i ISA) packScaled(dst, src *float32, items *int, rowBytes, width int, scale float64) {
-	if i == AVX512 {
-		packScaledAVX512(dst, src, items, rowBytes, width, scale)
+func (i ISA) packScaled(dst, src *float32, items *int, rowBytes, width, vecs int,
+	scale, rest float32,
+) {
+	if i >= AVX512 {
+		packScaledAVX512(dst, src, items, rowBytes, width, vecs, scale, rest)
 		return
 	}
-	packScaledAVX2(dst, src, items, rowBytes, width, scale)
+	packScaledAVX2(dst, src, items, rowBytes, width, vecs, scale, rest)
 }
 
-func (i ISA) unpack(dst, src *float32, items *int, rowBytes, width int) {
-	if i == AVX512 {
-		unpackAVX512(dst, src, items, rowBytes, width)
+func (i ISA) unpack(dst, src *float32, items *int, rowBytes, width, vecs int) {
+	if i >= AVX512 {
+		unpackAVX512(dst, src, items, rowBytes, width, vecs)
 		return
 	}
-	unpackAVX2(dst, src, items, rowBytes, width)
+	unpackAVX2(dst, src, items, rowBytes, width, vecs)
+}
+
+func (i ISA) touch(src *byte, items *int, n, rowBytes, bytes int) {
+	if i >= AVX512 {
+		touchAVX512(src, items, n, rowBytes, bytes)
+		return
+	}
+	touchAVX2(src, items, n, rowBytes, bytes)
 }
 
 func (i ISA) widen(dst *float32, src *uint16, to, from, rows, n int) {
-	if i == AVX512 {
+	if i >= AVX512 {
 		widenAVX512(dst, src, to, from, rows, n)
 		return
 	}
@@ -77,7 +87,7 @@ func (i ISA) widen(dst *float32, src *uint16, to, from, rows, n int) {
 }
 
 func (i ISA) narrow(dst *uint16, src *float32, n int) {
-	if i == AVX512 {
+	if i >= AVX512 {
 		narrowAVX512(dst, src, n)
 		return
 	}
@@ -85,14 +95,14 @@ func (i ISA) narrow(dst *uint16, src *float32, n int) {
 }
 
 func (i ISA) finite(p *float32, stride, rows, width int) bool {
-	if i == AVX512 {
+	if i >= AVX512 {
 		return finiteAVX512(p, stride, rows, width)
 	}
 	return finiteAVX2(p, stride, rows, width)
 }
 
 func (i ISA) delta(dst, a, b *float32, n, width int) {
-	if i == AVX512 {
+	if i >= AVX512 {
 		deltaAVX512(dst, a, b, n, width)
 		return
 	}
@@ -100,7 +110,7 @@ func (i ISA) delta(dst, a, b *float32, n, width int) {
 }
 
 func (i ISA) scale(dst, src *float32, n int, by float64) {
-	if i == AVX512 {
+	if i >= AVX512 {
 		scaleAVX512(dst, src, n, by)
 		return
 	}
@@ -108,7 +118,7 @@ func (i ISA) scale(dst, src *float32, n int, by float64) {
 }
 
 func (i ISA) accumulate(dst, src *float32, n int) {
-	if i == AVX512 {
+	if i >= AVX512 {
 		accumulateAVX512(dst, src, n)
 		return
 	}
@@ -116,7 +126,7 @@ func (i ISA) accumulate(dst, src *float32, n int) {
 }
 
 func (i ISA) peak(rounds int) {
-	if i == AVX512 {
+	if i >= AVX512 {
 		peakAVX512(rounds)
 		return
 	}

@@ -13,15 +13,15 @@ func (i ISA) absent() {
 	}
 }
 
-func (i ISA) scores(dst, qt, k *float32, stride, n, d int) {
+func (i ISA) scores(dst, qt, k *float32, stride, n, d, vecs int) {
 	i.absent()
 }
 
-func (i ISA) weigh(o, p, v *float32, stride, n, dims int, alpha *float32) {
+func (i ISA) weigh(o, p, v *float32, stride, n, dims int, alpha *float32, vecs int) {
 	i.absent()
 }
 
-func (i ISA) outer(c, a, b *float32, n, width int) {
+func (i ISA) outer(c, a, b *float32, n, width, fours int) {
 	i.absent()
 }
 
@@ -33,15 +33,21 @@ func (i ISA) slopes(s, dp *float32, words *uint64, n int, lse, delta *float32, s
 	i.absent()
 }
 
-func (i ISA) pack(dst, src *float32, items *int, rowBytes, width int) {
+func (i ISA) pack(dst, src *float32, items *int, rowBytes, width, vecs int) {
 	i.absent()
 }
 
-func (i ISA) packScaled(dst, src *float32, items *int, rowBytes, width int, scale float64) {
+func (i ISA) packScaled(dst, src *float32, items *int, rowBytes, width, vecs int,
+	scale, rest float32,
+) {
 	i.absent()
 }
 
-func (i ISA) unpack(dst, src *float32, items *int, rowBytes, width int) {
+func (i ISA) unpack(dst, src *float32, items *int, rowBytes, width, vecs int) {
+	i.absent()
+}
+
+func (i ISA) touch(src *byte, items *int, n, rowBytes, bytes int) {
 	i.absent()
 }
 

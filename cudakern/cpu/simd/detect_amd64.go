@@ -35,6 +35,7 @@ func Detect() Features {
 		feature{"AVX512DQ", 17, b7}, feature{"AVX512BW", 30, b7}, feature{"AVX512VL", 31, b7})
 	f.missing[AVX2] = lacks(narrow, saved&ymm == ymm)
 	f.missing[AVX512] = lacks(wide, saved&zmm == zmm)
+	f.missing[AVX512BF16] = lacksPairs(top, lacks(wide, saved&zmm == zmm))
 	return f
 }
 
@@ -51,6 +52,23 @@ func lacks(need []feature, saved bool) string {
 		return "the processor lacks " + strings.Join(names, ", ")
 	case !saved:
 		return "the operating system does not save their registers"
+	}
+	return ""
+}
+
+// lacksPairs says why products of pairs of bf16 are no gain, if AVX512 lacks nothing. AMD's
+// processors do as many of them a cycle as multiply-adds of float32, Intel's half as many.
+func lacksPairs(top uint32, avx512 string) string {
+	if avx512 != "" || top < 7 {
+		return avx512
+	}
+	a, _, _, _ := cpuid(7, 1)
+	_, b, c, d := cpuid(0, 0)
+	switch {
+	case a>>5&1 == 0:
+		return "the processor lacks AVX512_BF16"
+	case b != 0x68747541 || d != 0x69746e65 || c != 0x444d4163: // AuthenticAMD
+		return "only AMD's processors are known to multiply pairs of bf16 faster than float32"
 	}
 	return ""
 }

@@ -20,11 +20,21 @@
 //	task of Backward: one KV head; 1152 queries x heads at a time; tiles of keys, whose dK and dV
 //	stay in scratch until all those queries have passed
 //
+// Tasks and tiles end where a span ends, if that leaves them half of their size: a chunk of a
+// zigzag shard has no border of the mask inside a tile. What is left of a task after groups of 3
+// vectors of queries is in groups of 2, so that a shard of 1,024 rows fills all lanes. A step of a
+// ring has little arithmetic for each row that it reads and writes: rows of the next group are
+// asked for (touch) while the group before it is at work, in pieces, as a core has few reads under
+// way at once.
+//
 // A block of accumulators is 8 keys by 3 vectors (AVX2: 4 by 3) and stays in registers over a sum:
 // 24 multiply-adds for 11 loads. A tile that all lanes see wholly is computed without a mask, one
 // that none sees is skipped, and of others only the hull of the keys that are seen is computed,
 // with a word of lanes for each key. A call of assembly does at most 48 lanes by 96 keys by 256
 // elements, some 20 us, as it cannot be interrupted.
+//
+// On AMD's processors blocks of bf16 need not be widened: products of pairs do twice the work of
+// float32 (AVX512BF16, see dot.go).
 //
 // The assembly is written by the program in _gen, which has a module of its own.
 //
@@ -53,7 +63,11 @@
 //	    TestManyTiles, TestSubnormal); a weight is within 1.2e-7 of the power of 2 of its argument
 //	    (TestExp). So a product is summed over at most 32 dims, 96 keys or 48 queries before it is
 //	    added to a carried sum.
-//	V7  bf16 elements give the bits of the same numbers in f32 (TestNarrowElements).
+//	V7  bf16 elements give the bits of the same numbers in f32 (TestNarrowElements). Not so in
+//	    AVX512BF16: it rounds weights and their gradients to bf16 before the next product, takes
+//	    subnormal numbers for 0, and is off by up to 2.5e-3 in out and 4e-3 in gradients, not in lse
+//	    (TestPairs), in any cut of the keys (TestPairsDoNotDrift). With f32 elements, and with an odd
+//	    d or dv, its bits are those of AVX512 (TestPairsAreOfBF16).
 //	V8  In the steady state nothing is allocated (TestNoAllocations).
 //	V9  The generated files are what the generator writes (TestGenerated).
 //

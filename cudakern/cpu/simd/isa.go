@@ -10,13 +10,14 @@ type ISA uint8
 
 // The instruction sets, slower ones first.
 const (
-	Portable ISA = iota // package kernel, in Go
-	AVX2                // AVX2 and FMA
-	AVX512              // AVX-512 F, DQ, BW and VL
-	AMX                 // tiles of bf16; no kernels yet
+	Portable   ISA = iota // package kernel, in Go
+	AVX2                  // AVX2 and FMA
+	AVX512                // AVX-512 F, DQ, BW and VL
+	AVX512BF16            // of bf16, products of pairs where those are fast; of others, AVX512
+	AMX                   // tiles of bf16; no kernels yet
 )
 
-var isaNames = [...]string{"portable", "avx2", "avx512", "amx"}
+var isaNames = [...]string{"portable", "avx2", "avx512", "avx512bf16", "amx"}
 
 // String is the name that ParseISA reads.
 func (i ISA) String() string {
@@ -26,7 +27,7 @@ func (i ISA) String() string {
 	return fmt.Sprintf("ISA(%d)", uint8(i))
 }
 
-// ParseISA reads a name: portable, avx2, avx512 or amx.
+// ParseISA reads a name: portable, avx2, avx512, avx512bf16 or amx.
 func ParseISA(name string) (ISA, error) {
 	for i, n := range isaNames {
 		if n == name {
@@ -77,7 +78,7 @@ func Best() ISA {
 
 // lanes is the queries side by side in a panel.
 func (i ISA) lanes() int {
-	if i == AVX512 {
+	if i >= AVX512 {
 		return 48
 	}
 	return 24

@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseISA(t *testing.T) {
-	for _, isa := range []ISA{Portable, AVX2, AVX512, AMX} {
+	for _, isa := range []ISA{Portable, AVX2, AVX512, AVX512BF16, AMX} {
 		got, err := ParseISA(isa.String())
 		if err != nil || got != isa {
 			t.Errorf("%v parses as %v, %v", isa, got, err)
@@ -28,7 +28,7 @@ func TestSupported(t *testing.T) {
 	f := Detect()
 	best := f.Best()
 	t.Logf("this machine: %v", best)
-	for _, isa := range []ISA{Portable, AVX2, AVX512, AMX, 9} {
+	for _, isa := range []ISA{Portable, AVX2, AVX512, AVX512BF16, AMX, 9} {
 		err := f.Supported(isa)
 		t.Logf("%v: %v", isa, err)
 		switch {

@@ -2,6 +2,7 @@ package simd
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/kvloom/kvloom/attn"
 )
@@ -10,13 +11,14 @@ import (
 // heads of a group. The lanes after the last of n are its doubles, so that they never do what it
 // does not.
 type lanes struct {
-	n           int
-	mask        uint64        // all lanes
+	n, vecs     int
+	mask        uint64        // all lanes of vecs vectors
 	live        uint64        // those that count: not those whose lse is -Inf
 	first, last int           // smallest and largest position
 	item        [maxLanes]int // row*QHeads + head
 	pos         [maxLanes]int
 	m, l        [maxLanes]float32 // of the state; in backward lse and delta
+	asked       bool              // the caches have been asked for its rows
 	loaded      bool
 	odd         bool // q or do are not all finite
 }
@@ -53,17 +55,25 @@ func (sc *Scratch) setRows(c *cursor, n int) (first, last int) {
 }
 
 // setGroups cuts rows [row0, row0+n), whose positions are in pos, times heads [h0,h1) into groups:
-// all rows of a head, then those of the next.
+// all rows of a head, then those of the next. Groups have 3 vectors or 2: any number of vectors but
+// one alone is some of both.
 func (sc *Scratch) setGroups(isa ISA, row0, n, h0, h1, heads int) {
-	width, total := isa.lanes(), n*(h1-h0)
-	sc.groups = sc.groups[:groupsOf(isa, total)]
+	width, left := isa.lanes(), n*(h1-h0)
+	vec := width / panelVecs
+	sc.groups = sc.groups[:groupsOf(isa, left)]
 	row, head := 0, h0
 	for i := range sc.groups {
 		g := &sc.groups[i]
+		vecs := panelVecs
+		if v := ceilDiv(left, vec); v == 4 || v < panelVecs {
+			vecs--
+		}
+		all := uint64(1)<<(vecs*vec) - 1
 		*g = lanes{
-			n: min(width, total-i*width), mask: 1<<width - 1, live: 1<<width - 1,
+			n: min(vecs*vec, left), vecs: vecs, mask: all, live: all,
 			first: math.MaxInt, last: math.MinInt,
 		}
+		left -= g.n
 		for j := range width {
 			if j >= g.n {
 				g.item[j], g.pos[j] = g.item[g.n-1], g.pos[g.n-1]
@@ -89,6 +99,14 @@ func loadLanes[E attn.Elem](isa ISA, dst []float32, src []E, g *lanes, w int) {
 		clear(row[w:])
 	}
 	clear(dst[g.n*pad : isa.lanes()*pad])
+}
+
+// touch asks the caches for w numbers of each row of src that items names, rows being step apart.
+func touch[E attn.Elem](isa ISA, src []E, items []int, step, w int) {
+	if len(items) > 0 {
+		size := int(unsafe.Sizeof(src[0]))
+		isa.touch((*byte)(unsafe.Pointer(&src[0])), &items[0], len(items), step*size, w*size)
+	}
 }
 
 // own is the items of a copy that loadLanes made, with the last for its doubles.

@@ -1,6 +1,7 @@
 package simd
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/kvloom/kvloom/attn"
@@ -57,6 +58,19 @@ func loadRows[E attn.Elem](isa ISA, buf []float32, src []E, n, w, step, pad int)
 		clear(buf[n*pad : minKeys*pad])
 	}
 	return rows{data: buf, step: pad, n: n, w: w}
+}
+
+// split is x as the sum of two floats: the nearest towards 0, and a rest of the same sign. The rest
+// is not 0 where x is not, as an infinity times 0 is NaN.
+func split(x float64) (whole, rest float32) {
+	whole = float32(x)
+	if math.Abs(float64(whole)) > math.Abs(x) {
+		whole = math.Nextafter32(whole, 0)
+	}
+	if rest = float32(x - float64(whole)); rest == 0 {
+		rest = whole * 0x1p-48
+	}
+	return whole, rest
 }
 
 // isFinite reports whether x is neither NaN nor an infinity.

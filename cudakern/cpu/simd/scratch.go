@@ -8,14 +8,14 @@ import (
 
 // Sizes of tiles, which fix the order of sums and so the bits of results.
 const (
-	forwardKeys  = 96   // keys of a tile of Forward
+	maxKeys      = 96   // keys of a tile
 	forwardLanes = 384  // queries times heads that a task of Forward takes to each tile
-	backwardKeys = 96   // keys of a tile of Backward
 	backwardPack = 1152 // queries times heads that Backward has packed at a time
 
-	maxKeys  = max(forwardKeys, backwardKeys)
 	zeroRows = 24 // outer reads rows of weights up to a multiple of this
 	maxLanes = 48 // lanes of the widest panel
+
+	panelVecs = 3 // vectors of a row of a panel, of which a group uses 2 or 3
 )
 
 // Scratch is what one running task needs besides its block. It may serve one task after another,
@@ -24,9 +24,11 @@ type Scratch struct {
 	groups []lanes
 	near   []attn.Slice
 	tile   tile
-	pos    []int // position of each row of a task
+	keys   cursor // those after the tile
+	pos    []int  // position of each row of a task
 	words  [maxKeys + minKeys + 2]uint64
 	alone  [maxLanes]int     // rows of a group's own copy: 0, 1, 2, ...
+	count  [maxKeys]int      // 0, 1, 2, ...
 	ones   [maxLanes]float32 // an alpha that changes nothing
 	alpha  [maxLanes]float32
 
@@ -37,6 +39,7 @@ type Scratch struct {
 	clean    []float32 // one of them without what is not finite
 	row      []float32 // one row
 	dk, dv   []float32 // gradients of a tile
+	dot      dots
 }
 
 // NewScratch makes a Scratch that need not grow for blocks of up to d and dv elements a head, group
@@ -69,6 +72,9 @@ func (sc *Scratch) fit(d, dv, groups int) {
 		for i := range sc.ones {
 			sc.ones[i] = 1
 		}
+		for i := range sc.count {
+			sc.count[i] = i
+		}
 	}
 	if cap(sc.groups) < groups {
 		sc.groups = make([]lanes, groups)
@@ -81,6 +87,7 @@ func (sc *Scratch) fit(d, dv, groups int) {
 	grow(&sc.v, maxKeys*padded(dv))
 	grow(&sc.clean, maxKeys*padded(max(d, dv)))
 	grow(&sc.row, max(d, dv))
+	sc.fitDots(d, dv)
 }
 
 // groupsOf is the groups of lanes that n queries times heads take.

@@ -89,7 +89,7 @@ func Accumulate(isa ISA, dst, src []float32, lo, hi int) {
 // their floating-point operations: what a core can do at most. A thousand rounds take some 50 us.
 func MultiplyAdds(isa ISA, rounds int) (flops float64) {
 	isa.peak(rounds)
-	if isa == AVX512 {
+	if isa >= AVX512 {
 		return float64(rounds) * 8 * 24 * 16 * 2
 	}
 	return float64(rounds) * 8 * 12 * 8 * 2

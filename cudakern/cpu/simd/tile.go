@@ -59,6 +59,25 @@ func (c *cursor) skip(n int) {
 	}
 }
 
+// reach is how many of the next rows a cut takes that may have limit: up to the last end of a span
+// where that is at least half of them and the next span has as many, since what lies in one span
+// has fewer borders of the mask; else all.
+func (c *cursor) reach(limit int) int {
+	n, off := 0, c.off
+	for i := range c.set {
+		left := c.set[i].Count - off
+		off = 0
+		if n+left > limit {
+			if 2*n >= limit && 2*left >= limit {
+				return n
+			}
+			return limit
+		}
+		n += left
+	}
+	return n
+}
+
 // last is the position of the run's last row.
 func (r *run) last() int { return r.start + (r.count-1)*r.stride }
 
@@ -68,13 +87,14 @@ type tile struct {
 	runs        []run
 	first, last int // smallest and largest position
 	k, v        rows
+	woven       bool // Scratch.dot holds its keys and values
 }
 
 // cut makes t of the next keys.
 func (t *tile) cut(c *cursor, row0, n int) {
 	t.row0, t.n, t.runs = row0, n, t.runs[:0]
 	t.first, t.last = math.MaxInt, math.MinInt
-	t.k, t.v = rows{}, rows{}
+	t.k, t.v, t.woven = rows{}, rows{}, false
 	for at := 0; at < n; {
 		r := c.take(n - at)
 		r.at = at
@@ -82,6 +102,30 @@ func (t *tile) cut(c *cursor, row0, n int) {
 		t.first, t.last = min(t.first, r.start), max(t.last, r.last())
 		t.runs = append(t.runs, r)
 	}
+}
+
+// start begins to cut keys into tiles: next gives one after the other, while keys are left.
+func (sc *Scratch) start(keys mesh.Set) {
+	sc.keys, sc.tile.row0, sc.tile.n = cursor{set: keys}, 0, 0
+}
+
+// tiles counts the tiles of keys that rows may see, and starts.
+func (sc *Scratch) tiles(keys mesh.Set, rows box) (n int) {
+	for sc.start(keys); len(sc.keys.set) > 0; {
+		if sc.next(rows) {
+			n++
+		}
+	}
+	sc.start(keys)
+	return n
+}
+
+// next makes tile of the next keys and reports whether rows may see them.
+func (sc *Scratch) next(rows box) bool {
+	t := &sc.tile
+	t.cut(&sc.keys, t.row0+t.n, sc.keys.reach(maxKeys))
+	rows.k0, rows.k1 = t.first, t.last
+	return anyTouches(sc.near, rows)
 }
 
 // box is a range of positions of queries and one of keys, both ends included.
