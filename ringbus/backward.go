@@ -290,7 +290,7 @@ func (g *gradient) comeHome() {
 // anywhere sees a key of it.
 func (g *gradient) land(into plan.Block, lane int) {
 	p, end := g.place(g.c), g.endsAt(g.c, lane)
-	from, tick := g.peer(p.o-1, p.i-1), g.stepTick(end+1)+2
+	from, tick := g.rankOf(g.holder(g.c, max(end, 0))), g.stepTick(end+1)+2
 	switch {
 	case into.Empty:
 		return
@@ -301,8 +301,6 @@ func (g *gradient) land(into plan.Block, lane int) {
 		return // written at home
 	case g.local():
 		from, tick = g.peer(p.o-1, p.i), g.stepTick(g.n)+3
-	default:
-		from = g.rankOf(g.holder(g.c, end))
 	}
 	if g.narrow() {
 		g.landNarrow(into, from, lane, tick)
