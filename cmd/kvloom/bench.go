@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/cudakern/cpu"
 	"github.com/kvloom/kvloom/internal/tensors"
 	"github.com/kvloom/kvloom/plan"
 	"github.com/spf13/cobra"
@@ -59,6 +61,8 @@ func (f *benchFlags) bindCells(set *pflag.FlagSet, tokens, dim string) {
 		{&f.dtype, "dtype", "f32,bf16", "element `types`"},
 		{&f.mask, "mask", "full,causal", "`masks`: full, causal"},
 		{&f.pass, "pass", "forward,backward", "`passes`"},
+		{&f.isa, "isa", "", "`kernels`: auto (the fastest), portable, avx2, avx512, avx512bf16, " +
+			"one or several (default KVLOOM_KERNELS, or auto)"},
 		{&f.seconds, "seconds", "1s", "how `long` to measure each line, at least two runs"},
 	} {
 		set.StringVar(x.to, x.name, x.value, x.help)
@@ -71,6 +75,42 @@ type benchCell struct {
 	tokens, heads, kvHeads, dim int
 	dtype                       tensors.DType
 	mask                        string
+}
+
+// kernels are those of a list of names. Without one they are those of the environment, as attend
+// has them.
+func (f *benchFlags) kernels() ([]cpu.Kernels, error) {
+	if f.isa == "" {
+		name := os.Getenv(kernelsVariable)
+		k, err := cpu.ParseKernels[float32](name)
+		if err != nil {
+			return nil, &requestError{problem: fmt.Sprintf("%s=%s: %v", kernelsVariable,
+				show(name), err)}
+		}
+		return []cpu.Kernels{k}, nil
+	}
+	var out []cpu.Kernels
+	for _, name := range words(f.isa) {
+		k, err := cpu.ParseKernels[float32](name)
+		if err != nil {
+			return nil, badValue("isa", name, "%v", err)
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+// passes are those of the list.
+func (f *benchFlags) passes() ([]plan.Pass, error) {
+	var out []plan.Pass
+	for _, name := range words(f.pass) {
+		pass := slices.Index([]string{"forward", "backward"}, name)
+		if pass < 0 {
+			return nil, badValue("pass", name, "is unknown: use forward, backward or both")
+		}
+		out = append(out, plan.Pass(pass))
+	}
+	return out, nil
 }
 
 // cells are all shapes of the flags, in their order.

@@ -28,7 +28,9 @@ func newBenchKernels(std streams) *cobra.Command {
 		Use:   "kernels",
 		Short: "attention kernels against the machine's multiply-adds",
 		Long: "kernels times one rank's passes on this machine and prints GF/s and the share of " +
-			"what its cores\ndo on registers alone, measured between the runs. --peer puts the " +
+			"what its cores\ndo in f32 multiply-adds on registers, measured between the runs " +
+			"(bf16 can " +
+			"be above 1\nwhere the processor multiplies it faster). --peer puts the " +
 			"figures of PyTorch beside\nthem, as its JSON lines say them.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,8 +42,6 @@ func newBenchKernels(std streams) *cobra.Command {
 		},
 	}
 	f.bindCells(cmd.Flags(), "1K,4K,16K", "64,128")
-	cmd.Flags().StringVar(&f.isa, "isa", "auto", "`kernels`: auto (the fastest), portable, avx2, "+
-		"avx512, avx512bf16, one or several")
 	cmd.Flags().StringVar(&f.threads, "threads", "1,all", "worker `counts`, one or several")
 	cmd.Flags().StringVar(&f.peer, "peer", "", "a `file` of JSON lines of a peer's times on the "+
 		"same shapes")
@@ -69,19 +69,11 @@ func newKernelBench(f *benchFlags) (*kernelBench, error) {
 	if b.threads, err = parseThreads(f.threads); err != nil {
 		return nil, err
 	}
-	for _, name := range words(f.isa) {
-		k, err := cpu.ParseKernels[float32](name)
-		if err != nil {
-			return nil, badValue("isa", name, "%v", err)
-		}
-		b.isas = append(b.isas, k)
+	if b.isas, err = f.kernels(); err != nil {
+		return nil, err
 	}
-	for _, name := range words(f.pass) {
-		pass := slices.Index([]string{"forward", "backward"}, name)
-		if pass < 0 {
-			return nil, badValue("pass", name, "is unknown: use forward, backward or both")
-		}
-		b.passes = append(b.passes, plan.Pass(pass))
+	if b.passes, err = f.passes(); err != nil {
+		return nil, err
 	}
 	if b.least, err = time.ParseDuration(f.seconds); err != nil || b.least < 0 {
 		return nil, badValue("seconds", f.seconds, "is not a duration: use one such as 1s or 200ms")
@@ -263,12 +255,16 @@ func peakGFlops(isa cpu.Kernels, threads int) float64 {
 	if set == simd.Portable {
 		return 0
 	}
-	const rounds = 20000
+	const calls, rounds = 20, 1000 // a call cannot be interrupted
 	flops := make([]float64, threads)
 	var all sync.WaitGroup
 	began := time.Now()
 	for i := range flops {
-		all.Go(func() { flops[i] = simd.MultiplyAdds(set, rounds) })
+		all.Go(func() {
+			for range calls {
+				flops[i] += simd.MultiplyAdds(set, rounds)
+			}
+		})
 	}
 	all.Wait()
 	took, sum := time.Since(began).Seconds(), 0.0

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/kvloom/kvloom"
+	"github.com/kvloom/kvloom/cudakern/cpu"
 	"github.com/kvloom/kvloom/mesh"
 	"github.com/kvloom/kvloom/plan"
 	"github.com/spf13/cobra"
@@ -52,6 +53,7 @@ type ringLine struct {
 	KVHeads   int     `json:"kv_heads"`
 	Dim       int     `json:"dim"`
 	DType     string  `json:"dtype"`
+	ISA       string  `json:"isa"`
 	Seconds   float64 `json:"seconds"`
 	One       float64 `json:"one_rank_seconds"`
 	Ratio     float64 `json:"ratio"`     // medians
@@ -63,12 +65,23 @@ func benchRing(ctx context.Context, f *benchFlags, std streams) error {
 	if err != nil {
 		return err
 	}
+	passes, err := f.passes()
+	if err != nil {
+		return err
+	}
+	isas, err := f.kernels()
+	if err != nil {
+		return err
+	}
 	least, err := time.ParseDuration(f.seconds)
 	if err != nil || least < 0 {
 		return badValue("seconds", f.seconds, "is not a duration: use one such as 1s or 200ms")
 	}
 	t := plainTable("mesh", "pass", "mask", "tokens", "heads", "dim", "dtype", "seconds",
 		"one rank", "ratio", "cpu ratio")
+	if len(isas) > 1 {
+		return badValue("isa", f.isa, "name one: a ring is measured with one kind of kernels")
+	}
 	for _, word := range words(f.mesh) {
 		m, err := parseMesh(word)
 		if err != nil {
@@ -78,7 +91,7 @@ func benchRing(ctx context.Context, f *benchFlags, std streams) error {
 			if err := mesh.ValidateHeads(c.heads, c.kvHeads, m.Head); err != nil {
 				return badValue("mesh", word, "%v", err)
 			}
-			lines, err := c.ring(ctx, m, least, words(f.pass))
+			lines, err := c.ring(ctx, m, least, isas[0], passes)
 			if err != nil {
 				return err
 			}
@@ -102,29 +115,30 @@ func benchRing(ctx context.Context, f *benchFlags, std streams) error {
 }
 
 // ring times one rank and the mesh in turns.
-func (c *benchCell) ring(ctx context.Context, m mesh.Mesh, least time.Duration, passes []string) (
-	out []ringLine, err error) {
+func (c *benchCell) ring(ctx context.Context, m mesh.Mesh, least time.Duration, isa cpu.Kernels,
+	passes []plan.Pass) (out []ringLine, err error) {
 	workers := runtime.GOMAXPROCS(0)
 	var s [2]*kvloom.Session[float32]
 	for i, at := range []mesh.Mesh{{Head: 1, Ring: 1}, m} {
-		if s[i], err = c.open(ctx, at, "auto", workers); err != nil {
+		if s[i], err = c.open(ctx, at, isa.String(), workers); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, s[i].Close(context.WithoutCancel(ctx))) }()
 	}
 	for _, pass := range []plan.Pass{plan.Forward, plan.Backward} {
-		wall, cpu, err := inTurns(ctx, s, pass, least)
+		wall, used, err := inTurns(ctx, s, pass, least)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Contains(passes, pass.String()) {
+		if !slices.Contains(passes, pass) {
 			continue
 		}
 		x := ringLine{
 			Mesh: fmt.Sprintf("%dx%d", m.Head, m.Ring), Processes: 1, Transport: "inproc",
 			Pass: pass.String(), Mask: c.mask, Tokens: c.tokens, Heads: c.heads,
 			KVHeads: c.kvHeads, Dim: c.dim, DType: c.dtype.String(), One: median(wall[0]),
-			Seconds: median(wall[1]), CPURatio: median(cpu[1]) / median(cpu[0]),
+			ISA:     isa.For(c.dtype.Bytes()).String(),
+			Seconds: median(wall[1]), CPURatio: median(used[1]) / median(used[0]),
 		}
 		x.Ratio = x.Seconds / x.One
 		out = append(out, x)

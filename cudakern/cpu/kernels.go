@@ -155,7 +155,8 @@ func (j *Job[T]) attendBackwardVector(task int, scratch *Scratch) {
 // turn is the tasks at hand that should follow each other. Tasks of the vectors go over the heads
 // of some rows, then of the next rows: what one brings to the caches lies beside what the next
 // needs, and after all heads, the keys are there still. So a turn is all heads of the same rows,
-// and again until it is 16 tasks, some 30 ms.
+// and again until it is 16 tasks: of long blocks a tenth of a second, by which ranks that began
+// together may end apart.
 func (j *Job[T]) turn() int {
 	if heads := j.full.block.KHeads + j.bf16.block.KHeads; heads > 0 && j.isa != simd.Portable {
 		return (16 + heads - 1) / heads * heads

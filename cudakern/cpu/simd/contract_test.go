@@ -171,7 +171,7 @@ func TestCarriedState(t *testing.T) {
 			}
 			got := result{wide(out), wide(lse), wide(g.DQ), wide(g.DK), wide(g.DV)}
 			for i, e := range got.errors(&want, 1) {
-				if !(e <= p.bound(i, max(3e-5, noise(b, i)))) {
+				if !(e <= p.random(b, i, 3e-5)) {
 					t.Fatalf("%s: relative error %.3g", names[i], e)
 				}
 			}

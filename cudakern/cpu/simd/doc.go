@@ -67,10 +67,7 @@
 //	    AVX512BF16: it rounds weights and their gradients to bf16 before the next product, takes
 //	    subnormal numbers for 0, and is off by up to 2.5e-3 in out and 4e-3 in gradients, not in lse
 //	    (TestPairs), in any cut of the keys (TestPairsDoNotDrift). With f32 elements, and with an
-//
-// odd
-//
-//	    d or dv, its bits are those of AVX512 (TestPairsAreOfBF16).
+//	    odd d or dv, its bits are those of AVX512 (TestPairsAreOfBF16).
 //	V8  In the steady state nothing is allocated (TestNoAllocations).
 //	V9  The generated files are what the generator writes (TestGenerated).
 //

@@ -52,13 +52,23 @@ func (p path) fit(b *attn.Block[float32], do []float32) {
 	}
 }
 
-// bound is the largest error of array i of a random block's result where float32 may have the given
-// one: that of bf16 outputs. TestPairs has what is usual; here few numbers may cancel.
+// bound is the largest error of array i of a result where float32 may have the given one: that of
+// bf16 outputs. TestPairs has what is usual.
 func (p path) bound(i int, float float64) float64 {
 	if p.isa != AVX512BF16 {
 		return float
 	}
 	return max(float, [...]float64{8e-3, 0, 2e-2, 2e-2, 2e-2}[i])
+}
+
+// random is bound for a block that was drawn, where sums may cancel: not less than what rounding
+// leaves of them, 2,000 times as much in bf16.
+func (p path) random(b *attn.Block[float32], i int, float float64) float64 {
+	left := noise(b, i)
+	if p.isa == AVX512BF16 {
+		left *= 2000
+	}
+	return max(p.bound(i, float), left)
 }
 
 // spoil fills what a former task may have left with NaN.

@@ -215,8 +215,8 @@ func (p path) gap(b *attn.Block[float32], do []float32, least float64) (got, twi
 	return r.errors(&want, least), t.errors(&want, least)
 }
 
-// noise is what rounding leaves of a gradient that is exactly 0, as where a query sees one key: a sum
-// of as many differences dP - delta as there are queries, each of DV products.
+// noise is what rounding leaves of a gradient that is exactly 0, as where a query sees one key: a
+// sum of as many differences dP - delta as there are queries, each of DV products.
 func noise(b *attn.Block[float32], array int) float64 {
 	if array < 2 {
 		return 0
@@ -233,7 +233,7 @@ func TestRandomBlocks(t *testing.T) {
 			b, do := drawBlock(t, 300)
 			got, twin := p.gap(b, do, 1)
 			for i, e := range got {
-				if !(e <= p.bound(i, max(4*max(twin[i], 3e-6), noise(b, i)))) {
+				if !(e <= p.random(b, i, 4*max(twin[i], 3e-6))) {
 					t.Fatalf("%s: error %.3g, the portable kernels' is %.3g", names[i], e, twin[i])
 				}
 			}
