@@ -20,7 +20,7 @@ FUZZTIME ?= 1m
 fuzz:
 	.ci/fuzz $(FUZZTIME)
 
-# make bench BENCH=EightRanks PKG=. COUNT=6 > old.txt
+# make bench BENCH=Hop PKG=. COUNT=6 > old.txt
 BENCH ?= .
 PKG ?= ./...
 COUNT ?= 6

@@ -2,7 +2,6 @@ package kvloom
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -48,52 +47,6 @@ func benchSession(b *testing.B, m mesh.Mesh, p Problem) *Session[float32] {
 		b.Fatal(err)
 	}
 	return s
-}
-
-// spent is wall and processor time.
-type spent struct{ wall, cpu time.Duration }
-
-// pass runs one round and adds what it took.
-func (t *spent) pass(b *testing.B, s *Session[float32], p plan.Pass) {
-	b.Helper()
-	began, used := time.Now(), cpuTime()
-	if err := s.Run(b.Context(), Round{Pass: p}); err != nil {
-		b.Fatal(err)
-	}
-	t.wall, t.cpu = t.wall+time.Since(began), t.cpu+cpuTime()-used
-}
-
-// BenchmarkEightRanks runs the same work on 1 rank and on 8 ranks, in turn in one process, and
-// reports times and ratios of wall and processor time. The arithmetic is the same, so a ratio is
-// what the mesh costs, or gives where one rank cannot fill all cores.
-//
-//	go test -run xxx -bench EightRanks -benchtime 1x -count 3 .
-func BenchmarkEightRanks(b *testing.B) {
-	for _, kvHeads := range []int{8, 2} {
-		for _, m := range []mesh.Mesh{{Head: 1, Ring: 8}, {Head: 2, Ring: 4}} {
-			b.Run(fmt.Sprintf("heads=8_%d/mesh=%dx%d", kvHeads, m.Head, m.Ring),
-				func(b *testing.B) { eightRanks(b, benchProblem(8192, 8, kvHeads, 64), m) })
-		}
-	}
-}
-
-func eightRanks(b *testing.B, p Problem, m mesh.Mesh) {
-	one, eight := benchSession(b, mesh.Mesh{Head: 1, Ring: 1}, p), benchSession(b, m, p)
-	var took [2][2]spent
-	b.ResetTimer()
-	for b.Loop() {
-		for _, x := range []plan.Pass{plan.Forward, plan.Backward} {
-			took[x][0].pass(b, one, x)
-			took[x][1].pass(b, eight, x)
-		}
-	}
-	for x, name := range []string{"fwd", "bwd"} {
-		t, n := took[x], float64(b.N)
-		b.ReportMetric(t[0].wall.Seconds()/n, name+"-1-rank-s")
-		b.ReportMetric(t[1].wall.Seconds()/n, name+"-8-ranks-s")
-		b.ReportMetric(t[1].wall.Seconds()/t[0].wall.Seconds(), name+"-ratio")
-		b.ReportMetric(t[1].cpu.Seconds()/t[0].cpu.Seconds(), name+"-cpu-ratio")
-	}
 }
 
 // BenchmarkHop is what control costs: a ring of 8 ranks on a problem so small that its arithmetic
