@@ -366,13 +366,17 @@ func (s *Session[T]) free() {
 	}
 }
 
-// Kernels names the kernels that the session computes with: those for its narrowest elements.
+// Kernels names the kernels that the session computes with: of its problems' the fastest.
 func (s *Session[T]) Kernels() string {
-	bytes := int(unsafe.Sizeof(T(0)))
-	for _, p := range s.cfg.Problems {
-		bytes = min(bytes, p.ElemBytes)
+	s.table.RLock()
+	defer s.table.RUnlock()
+	found := cpu.Portable
+	for _, l := range s.layers {
+		if l != nil {
+			found = max(found, s.kernels.For(&l.plan.Header().Shape))
+		}
 	}
-	return s.kernels.For(bytes).String()
+	return found.String()
 }
 
 // layer is the plan of a problem that is there; it may be asked for while a round runs.

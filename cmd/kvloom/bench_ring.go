@@ -137,7 +137,7 @@ func (c *benchCell) ring(ctx context.Context, m mesh.Mesh, least time.Duration, 
 			Mesh: fmt.Sprintf("%dx%d", m.Head, m.Ring), Processes: 1, Transport: "inproc",
 			Pass: pass.String(), Mask: c.mask, Tokens: c.tokens, Heads: c.heads,
 			KVHeads: c.kvHeads, Dim: c.dim, DType: c.dtype.String(), One: median(wall[0]),
-			ISA:     isa.For(c.dtype.Bytes()).String(),
+			ISA:     isa.For(&s[1].Plan(0).Header().Shape).String(),
 			Seconds: median(wall[1]), CPURatio: median(used[1]) / median(used[0]),
 		}
 		x.Ratio = x.Seconds / x.One

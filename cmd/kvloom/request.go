@@ -198,7 +198,8 @@ func (r *request) readKernels(*attendFlags) (err error) {
 	if err != nil {
 		return &requestError{problem: fmt.Sprintf("%s=%s: %v", kernelsVariable, show(name), err)}
 	}
-	r.kernels = r.kernels.For(r.dtype.Bytes())
+	shape := r.shape()
+	r.kernels = r.kernels.For(&shape)
 	return nil
 }
 

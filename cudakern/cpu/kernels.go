@@ -5,6 +5,7 @@ import (
 
 	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/cudakern/cpu/simd"
+	"github.com/kvloom/kvloom/plan"
 )
 
 // Kernels is a way to do the arithmetic. The same ways give the same bits.
@@ -43,9 +44,13 @@ func (k Kernels) isa() simd.ISA {
 	return simd.Portable
 }
 
-// For is what k does with elements of so many bytes, by the name for reports.
-func (k Kernels) For(elemBytes int) Kernels {
-	if k == AVX512BF16 && elemBytes != 2 {
+// For is what k really does a problem of such a shape with, for reports.
+func (k Kernels) For(h *plan.Shape) Kernels {
+	served := simd.Serves(&attn.Block[float32]{D: h.Dim, DV: h.VDim, SoftCap: h.SoftCap})
+	switch {
+	case k.isa() != simd.Portable && (h.AccBytes != 4 || !served):
+		return Portable
+	case k == AVX512BF16 && (h.ElemBytes != narrowBytes || h.Dim%2 != 0 || h.VDim%2 != 0):
 		return AVX512
 	}
 	return k

@@ -7,6 +7,7 @@ import (
 	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/cudakern/cpu"
 	"github.com/kvloom/kvloom/mesh"
+	"github.com/kvloom/kvloom/plan"
 )
 
 // TestEveryKernelOfThisMachine: the vectors that this machine has agree with the oracle, for
@@ -81,5 +82,25 @@ func TestCappedLogitsAreNotForVectors(t *testing.T) {
 	vectors := run[float32](t, b, p, cpu.Options{Kernels: cpu.Best[float32]()}, 2)
 	if !same(portable, vectors) {
 		t.Error("capped logits have other bits with vectors")
+	}
+}
+
+// TestKernelsOfShapes: reports name what really computes: vectors do not serve wide sums, capped
+// logits and long heads, and pairs of bf16 are for even heads of such elements.
+func TestKernelsOfShapes(t *testing.T) {
+	for _, tc := range []struct {
+		shape plan.Shape
+		want  cpu.Kernels // of AVX512BF16
+	}{
+		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 2, AccBytes: 4}, cpu.AVX512BF16},
+		{plan.Shape{Dim: 63, VDim: 64, ElemBytes: 2, AccBytes: 4}, cpu.AVX512},
+		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 4, AccBytes: 4}, cpu.AVX512},
+		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 4, AccBytes: 4, SoftCap: 30}, cpu.Portable},
+		{plan.Shape{Dim: 64, VDim: 258, ElemBytes: 4, AccBytes: 4}, cpu.Portable},
+		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 8, AccBytes: 8}, cpu.Portable},
+	} {
+		if got := cpu.AVX512BF16.For(&tc.shape); got != tc.want {
+			t.Errorf("%+v: %v, want %v", tc.shape, got, tc.want)
+		}
 	}
 }
