@@ -21,6 +21,9 @@ const latticeText = `
 	# The laws themselves: no code, so no imports, and nobody imports them.
 	NONE < internal/tidy;
 
+	# An interpreter for instructions that the processor lacks: for tests, so nobody imports it.
+	NONE < internal/tiles;
+
 	# L1: vocabulary and contracts.
 	NONE < mesh, actors;
 	mesh < attn;
@@ -59,6 +62,9 @@ func bans() []ban {
 	return []ban{
 		{"ALL", "internal/tidy", "it holds tests only"},
 		{"internal/tidy", "ALL", "it judges the packages from outside, by reading their files"},
+		{"ALL", "internal/tiles",
+			"it runs tests whose instructions the processor lacks; only their files import it"},
+		{"internal/tiles", "ALL", "it knows instructions and processes, nothing of this project"},
 		{"ALL", "L6",
 			"commands, examples and whole-system tests compose; nothing is built on them"},
 		{"sim", "kvloom",

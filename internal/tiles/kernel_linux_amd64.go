@@ -1,0 +1,146 @@
+package tiles
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"unsafe"
+)
+
+// Numbers of the kernel that package syscall lacks.
+const (
+	sysReadv  = 310 // process_vm_readv
+	sysWritev = 311 // process_vm_writev
+
+	ptraceGetSigInfo = 0x4202
+	ptraceSetSigInfo = 0x4203
+	ptraceExitKill   = 0x100000 // PTRACE_O_EXITKILL
+
+	waitGroup   = 2          // P_PGID
+	waitExited  = 0x4        // WEXITED
+	waitStopped = 0x2        // WSTOPPED
+	waitLeave   = 0x1000000  // WNOWAIT
+	waitMine    = 0x20000000 // __WNOTHREAD: tracees of this thread
+	cldTrapped  = 4
+	cldStopped  = 5
+
+	siKernel   = 0x80
+	illIllOpn  = 2
+	segvMapErr = 1
+	segvAccErr = 2
+
+	pageSize = 4096
+)
+
+// sigInfo is siginfo_t of a fault.
+type sigInfo struct {
+	signo, errno, code, _ int32
+	addr                  uint64
+	_                     [104]byte
+}
+
+// waited is siginfo_t of an event of a child.
+type waited struct {
+	_, _, code, _ int32
+	pid           int
+	status        int
+}
+
+// waitAny waits for an event of a thread in the process group, and leaves it there: a stop is over
+// when the thread goes on, an end when somebody waits for it again.
+func waitAny(group int) (waited, error) {
+	var info struct {
+		signo, errno, code, _ int32
+		pid, uid, status      int32
+		_                     [100]byte
+	}
+	for {
+		_, _, e := syscall.Syscall6(syscall.SYS_WAITID, waitGroup, uintptr(group),
+			uintptr(unsafe.Pointer(&info)),
+			waitExited|waitStopped|waitLeave|waitMine|syscall.WALL, 0, 0)
+		if e == 0 {
+			return waited{code: info.code, pid: int(info.pid), status: int(info.status)}, nil
+		}
+		if e != syscall.EINTR {
+			return waited{}, e
+		}
+	}
+}
+
+// ptrace is a request that package syscall lacks.
+func ptrace(request, tid int, data unsafe.Pointer) error {
+	_, _, e := syscall.Syscall6(syscall.SYS_PTRACE, uintptr(request), uintptr(tid), 0,
+		uintptr(data), 0, 0)
+	if e != 0 {
+		return e
+	}
+	return nil
+}
+
+// memory is the memory of a thread. process_vm_readv keeps to the protection of pages, which
+// /proc/pid/mem and PTRACE_PEEKDATA do not: a guard page must fault.
+type memory int
+
+func (m memory) Read(spans []Span) (int, error)  { return m.move(sysReadv, spans) }
+func (m memory) Write(spans []Span) (int, error) { return m.move(sysWritev, spans) }
+
+func (m memory) move(call uintptr, spans []Span) (int, error) {
+	var here [maxRows]syscall.Iovec
+	var there [maxRows]struct{ base, length uint64 }
+	for i, s := range spans {
+		here[i].Base = &s.Bytes[0]
+		here[i].SetLen(len(s.Bytes))
+		there[i].base, there[i].length = s.Addr, uint64(len(s.Bytes))
+	}
+	n, _, e := syscall.Syscall6(call, uintptr(m), uintptr(unsafe.Pointer(&here)),
+		uintptr(len(spans)), uintptr(unsafe.Pointer(&there)), uintptr(len(spans)), 0)
+	switch e {
+	case 0:
+		return int(n), nil
+	case syscall.EFAULT:
+		return 0, nil
+	case syscall.EPERM, syscall.ENOSYS:
+		return 0, fmt.Errorf("%w: process_vm_readv: %w", ErrUnavailable, e)
+	}
+	return 0, e
+}
+
+// mapped says whether there is memory at all, be it protected.
+func (m memory) mapped(addr uint64) bool {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/mem", int(m)))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var b [1]byte
+	_, err = f.ReadAt(b[:], int64(addr))
+	return err == nil
+}
+
+// window is a piece of the program.
+type window struct {
+	bytes [512]byte
+	start uint64
+	n     int
+}
+
+// at is the text at pc: at least an instruction's length, unless the memory ends there.
+func (w *window) at(m memory, pc uint64) ([]byte, error) {
+	const longest = 15
+	if off := pc - w.start; w.n > 0 && off < uint64(w.n) && uint64(w.n)-off >= longest {
+		return w.bytes[off:w.n], nil
+	}
+	// Cut where a page ends, as the next one may not be there.
+	head := min(pageSize-int(pc%pageSize), len(w.bytes))
+	spans := []Span{{pc, w.bytes[:head]}, {pc + uint64(head), w.bytes[head:]}}
+	if head == len(w.bytes) {
+		spans = spans[:1]
+	}
+	n, err := m.Read(spans)
+	if err != nil && !errors.Is(err, syscall.EFAULT) {
+		return nil, err
+	}
+	w.start, w.n = pc, n
+	return w.bytes[:n], nil
+}
