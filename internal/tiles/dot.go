@@ -12,20 +12,21 @@ type dotScratch struct {
 }
 
 // span is the least and largest exponent (as encoded) of the numbers of a set that are not 0.
-type span struct{ least, most int }
+type span struct{ least, most uint32 }
 
-func (s *span) add(x uint16) {
-	if e := int(x >> 7 & 0xFF); e != 0 {
-		s.least, s.most = min(s.least, e), max(s.most, e)
-	}
+// pair makes float32 of a pair of bf16 numbers, subnormal ones replaced by 0.
+func (s *span) pair(row []byte, i int) (first, second float32) {
+	w := binary.LittleEndian.Uint32(row[4*i:])
+	return s.wide(w << 16), s.wide(w & 0xFFFF0000)
 }
 
-// wide makes a float32 of a bf16 number; subnormal numbers are zeros.
-func wide(x uint16) float32 {
-	if x&0x7F80 == 0 {
-		x &= 0x8000
+func (s *span) wide(bits uint32) float32 {
+	e := bits >> 23 & 0xFF
+	if e == 0 {
+		return math.Float32frombits(bits & 0x80000000)
 	}
-	return math.Float32frombits(uint32(x) << 16)
+	s.least, s.most = min(s.least, e), max(s.most, e)
+	return math.Float32frombits(bits)
 }
 
 // multiply is TDPBF16PS on tiles that fit: for each element of C two sums along k, of the first and
@@ -35,22 +36,18 @@ func (s *State) multiply(c, a, b int) {
 	d := &s.dot
 	k, n := int(s.colsb[a])/4, int(s.colsb[c])/4
 	inB := span{255, 0}
-	d.b = [maxRows / 4][maxRows][8]float32{}
 	for i := range k {
-		for j := range 2 * n {
-			x := binary.LittleEndian.Uint16(s.tiles[b][i][2*j:])
-			d.b[j/8][i][j%8] = wide(x)
-			inB.add(x)
+		for j := range n {
+			p := &d.b[j/4][i]
+			p[j%4*2], p[j%4*2+1] = inB.pair(s.tiles[b][i][:], j)
 		}
 	}
 	for m := range int(s.rows[c]) {
 		inA := span{255, 0}
-		for j := range 2 * k {
-			x := binary.LittleEndian.Uint16(s.tiles[a][m][2*j:])
-			d.a[j] = wide(x)
-			inA.add(x)
+		for j := range k {
+			d.a[2*j], d.a[2*j+1] = inA.pair(s.tiles[a][m][:], j)
 		}
-		row := &s.tiles[c][m]
+		row := s.tiles[c][m][:]
 		plain := isPlain(inA, inB)
 		for j := 0; j < n; j += 4 {
 			var t [8]float32
@@ -59,10 +56,10 @@ func (s *State) multiply(c, a, b int) {
 			} else {
 				t = sums(d.a[:2*k], &d.b[j/4])
 			}
-			for i := j; i < min(j+4, n); i++ {
-				at := row[4*i:]
+			for i := range min(4, n-j) {
+				at := row[4*(j+i):]
 				old := math.Float32frombits(binary.LittleEndian.Uint32(at))
-				sum := add(old, add(t[2*(i-j)], t[2*(i-j)+1]))
+				sum := add(old, add(t[2*i], t[2*i+1]))
 				binary.LittleEndian.PutUint32(at, math.Float32bits(sum))
 			}
 		}
@@ -112,9 +109,6 @@ func sums(a []float32, b *[maxRows][8]float32) (t [8]float32) {
 // innocuous?).
 func mulAdd(a, b, c float32) float32 { return flush(float64(a)*float64(b) + float64(c)) }
 
-// add is a+b with subnormal inputs taken for zeros.
-func add(a, b float32) float32 { return flush(float64(daz(a)) + float64(daz(b))) }
-
 // least is below all numbers that round to a normal float32 where the exponent has no limit.
 const least = 0x1p-126 - 0x1p-151
 
@@ -125,6 +119,10 @@ func flush(x float64) float32 {
 	}
 	return float32(x)
 }
+
+// add is a+b, subnormal numbers taken for zeros, also in the result: that is not rounded, as all
+// float32 are multiples of the least subnormal one.
+func add(a, b float32) float32 { return daz(daz(a) + daz(b)) }
 
 func daz(x float32) float32 {
 	if b := math.Float32bits(x); b&0x7F800000 == 0 {

@@ -19,10 +19,10 @@ var ErrUnavailable = errors.New("programs with tiles cannot be interpreted here"
 // Stats says what Run did.
 type Stats struct {
 	Count   map[Op]int // executed instructions
-	Plain   int         // other instructions executed between them
-	Stops   int         // how often a thread was stopped for them
-	Threads int         // threads and processes that were traced
-	Faults  []*Fault    // the first MaxFaults that were delivered
+	Plain   int        // other instructions executed between them
+	Stops   int        // how often a thread was stopped for them
+	Threads int        // threads and processes that were traced
+	Faults  []*Fault   // the first MaxFaults that were delivered
 }
 
 // MaxFaults bounds Stats.Faults.

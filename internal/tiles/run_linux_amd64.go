@@ -15,6 +15,8 @@ type tracer struct {
 	cmd     *exec.Cmd
 	leader  int
 	threads map[int]*thread
+	memory  memory // of the thread that is stopped
+	code    window
 	stats   Stats
 	err     error // of tracing; the command was killed
 }
@@ -136,10 +138,14 @@ func (t *tracer) stopped(tid int, sig syscall.Signal, event int) syscall.Signal 
 	return sig
 }
 
-// maxRun bounds what one stop executes, so that other threads and signals have their turn.
-const maxRun = 1024
+// Bounds of what one stop executes: instructions of tiles, so that other threads and signals have
+// their turn, and others after the last one of tiles, which the processor does faster.
+const (
+	maxRun     = 256
+	maxBetween = 32
+)
 
-// illegal executes the instructions of tiles where the thread stands, until one of another kind.
+// illegal executes the instructions where the thread stands, up to one that is not known.
 func (t *tracer) illegal(tid int, th *thread) (syscall.Signal, error) {
 	var info sigInfo
 	if err := ptrace(ptraceGetSigInfo, tid, unsafe.Pointer(&info)); err != nil {
@@ -156,32 +162,51 @@ func (t *tracer) illegal(tid int, th *thread) (syscall.Signal, error) {
 		th.state = &State{}
 	}
 	t.stats.Stops++
-	m := memory(tid)
+	t.memory.tid = tid
 	regs := general(&r)
-	var code window
-	for range maxRun {
-		text, err := code.at(m, r.Rip)
-		if err != nil {
-			return syscall.SIGILL, err
-		}
-		in, ok := Decode(text)
-		if !ok {
-			break
-		}
-		err = th.state.Exec(in, r.Rip, &regs, m)
-		if f, ok := err.(*Fault); ok {
-			return t.fault(tid, f, &r)
-		}
-		if err != nil {
-			return syscall.SIGILL, fmt.Errorf("%v at %#x: %w", in.Op, r.Rip, err)
-		}
-		t.stats.Count[in.Op]++
-		r.Rip += uint64(in.Len)
-	}
-	if r.Rip == info.addr { // an instruction that nobody knows
-		return syscall.SIGILL, nil
+	n, err := t.interpret(th.state, &regs, &r)
+	setGeneral(&r, &regs)
+	switch f, ok := err.(*Fault); {
+	case ok:
+		return t.fault(tid, f, &r)
+	case err != nil || n == 0: // n == 0: an instruction that is not of tiles
+		return syscall.SIGILL, err
 	}
 	return 0, syscall.PtraceSetRegs(tid, &r)
+}
+
+// interpret executes instructions from r.Rip on, which it moves, and says how many of tiles.
+func (t *tracer) interpret(s *State, regs *[16]uint64, r *syscall.PtraceRegs) (int, error) {
+	t.code = window{}
+	n := 0
+	for between := 0; n < maxRun && between < maxBetween; {
+		text, err := t.code.at(&t.memory, r.Rip)
+		if err != nil {
+			return n, err
+		}
+		in, ok := Decode(text)
+		if !ok && n == 0 {
+			break
+		}
+		if !ok {
+			next, known := plain(text, r.Rip, regs, &r.Eflags)
+			if !known {
+				break
+			}
+			r.Rip = next
+			between++
+			t.stats.Plain++
+			continue
+		}
+		if err := s.Exec(in, r.Rip, regs, &t.memory); err != nil {
+			return n, err
+		}
+		r.Rip += uint64(in.Len)
+		t.stats.Count[in.Op]++
+		n++
+		between = 0
+	}
+	return n, nil
 }
 
 // fault makes the signal that the kernel makes of the fault.
@@ -195,7 +220,7 @@ func (t *tracer) fault(tid int, f *Fault, r *syscall.PtraceRegs) (syscall.Signal
 		info = sigInfo{signo: int32(syscall.SIGILL), code: illIllOpn, addr: f.PC}
 	case Page:
 		info.code, info.addr = segvMapErr, f.Addr
-		if memory(tid).mapped(f.Addr) {
+		if t.memory.mapped(f.Addr) {
 			info.code = segvAccErr
 		}
 	}
@@ -205,8 +230,21 @@ func (t *tracer) fault(tid int, f *Fault, r *syscall.PtraceRegs) (syscall.Signal
 	return syscall.Signal(info.signo), ptrace(ptraceSetSigInfo, tid, unsafe.Pointer(&info))
 }
 
-// general has the general registers in the order of their numbers.
-func general(r *syscall.PtraceRegs) [16]uint64 {
-	return [16]uint64{r.Rax, r.Rcx, r.Rdx, r.Rbx, r.Rsp, r.Rbp, r.Rsi, r.Rdi,
-		r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15}
+// registers are the general registers in the order of their numbers.
+func registers(r *syscall.PtraceRegs) [16]*uint64 {
+	return [16]*uint64{&r.Rax, &r.Rcx, &r.Rdx, &r.Rbx, &r.Rsp, &r.Rbp, &r.Rsi, &r.Rdi,
+		&r.R8, &r.R9, &r.R10, &r.R11, &r.R12, &r.R13, &r.R14, &r.R15}
+}
+
+func general(r *syscall.PtraceRegs) (regs [16]uint64) {
+	for i, p := range registers(r) {
+		regs[i] = *p
+	}
+	return regs
+}
+
+func setGeneral(r *syscall.PtraceRegs, regs *[16]uint64) {
+	for i, p := range registers(r) {
+		*p = regs[i]
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -176,4 +177,23 @@ func multiplied(a, b *[1024]byte) (c [1024]byte) {
 		copy(c[64*i:], s.tiles[0][i][:])
 	}
 	return c
+}
+
+const loop = "488b4208488b7210488b7a18b940000000bbf4010000c4e2784900c4e27b49c0c4e27b49c8c4e27b49d0c4e27b49d8c4e27b4b240ec4e27b4b340fc4e27b4b2c0ec4e27b4b3c0fc4e24a5cc4c4e24a5ccd488db600040000c4e2425cd44881c700040000c4e2425cdd4881ee000400004881ef0004000048ffcb75b3488b4220c4e27a4b0408c4e27849c0c3"
+
+func TestSpeed(t *testing.T) {
+	var start time.Time
+	start = time.Now()
+	interpreted(t, func() {
+		c := call{machineCode(t, loop), whole(), new([1024]byte), new([1024]byte), new([1024]byte)}
+		for range 10 {
+			c.do()
+		}
+	}, func(s Stats) {
+		n := 0
+		for _, x := range s.Count {
+			n += x
+		}
+		t.Log(n, "instructions", float64(n)/time.Since(start).Seconds())
+	})
 }
