@@ -69,6 +69,9 @@ func (g *gen) table() {
 	fill("half", math.Float32frombits(0x7fff))
 	fill("one", math.Float32frombits(1))
 	fill("quiet", math.Float32frombits(1<<6))
+	if g.isa.name == amx.name {
+		fill("unity", 1)
+	}
 	if g.wide() {
 		return
 	}

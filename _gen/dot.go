@@ -23,7 +23,7 @@ func (g *gen) dots() {
 	g.weighDot()
 	g.outerDot()
 	g.softmaxDot()
-	g.slopesDot()
+	g.slopesDot(narrowRow)
 	g.pairs()
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -68,13 +70,14 @@ func (g *gen) softmaxDot() {
 	g.end()
 }
 
-// slopesDot generates slopes with results in bf16.
-func (g *gen) slopesDot() {
+// slopesDot generates slopes with results in bf16, in rows of row bytes.
+func (g *gen) slopesDot(row int) {
 	g.begin("slopes",
 		"func(s, d *float32, ds *uint16, see *uint64, n int, lse, mean *float32, by float32)",
 		"is slopes, of words see, deltas mean and scale by, but for results rounded to bf16:",
-		"P [n, lanes] in place of s, dS as ds [n, lanes] and, in place of d, as [n/2, lanes]",
-		"pairs of two keys. n is even.")
+		fmt.Sprintf("P [n, %d] in place of s, dS as ds [n, %d] and, in place of d, as [n/2, lanes]",
+			row/2, row/2),
+		"pairs of two keys. n is even. Numbers after those of the lanes are 0.")
 	s, dp, ds := g.arg("s"), g.arg("d"), g.arg("ds")
 	words, n := g.arg("see"), g.arg("n")
 	base, mean := g.panelOperands(g.arg("lse")), g.panelOperands(g.arg("mean"))
@@ -120,15 +123,20 @@ func (g *gen) slopesDot() {
 						g.keep(masks[u][i], d[u])
 					}
 				}
-				g.storeHalves(x, to, i)
-				both := g.storeHalves(d, ds, i)
+				g.storeHalves(x, to, row, i)
+				both := g.storeHalves(d, ds, row, i)
 				g.VPERMW(both, order, both)
 				g.VMOVUPS(both, at(pairs, i*g.isa.vecBytes()))
 			}
+			for u := 0; u < 2 && row > narrowRow; u++ {
+				zero := g.zeros(1)[0].AsY()
+				g.VMOVUPS(zero, at(to, narrowRow+u*row))
+				g.VMOVUPS(zero, at(ds, narrowRow+u*row))
+			}
 			g.ADDQ(operand.I32(2*g.isa.rowBytes()), s)
 			g.ADDQ(operand.I32(2*g.isa.rowBytes()), dp)
-			g.ADDQ(operand.I32(2*narrowRow), to)
-			g.ADDQ(operand.I32(2*narrowRow), ds)
+			g.ADDQ(operand.I32(2*row), to)
+			g.ADDQ(operand.I32(2*row), ds)
 			g.ADDQ(operand.I32(g.isa.rowBytes()), pairs)
 		})
 	}
@@ -136,12 +144,12 @@ func (g *gen) slopesDot() {
 	g.end()
 }
 
-// storeHalves rounds two rows of vector i to bf16 and stores them.
-func (g *gen) storeHalves(x []reg.VecVirtual, to reg.GPVirtual, i int) reg.VecVirtual {
+// storeHalves rounds two rows of vector i to bf16 and stores them, row bytes apart.
+func (g *gen) storeHalves(x []reg.VecVirtual, to reg.GPVirtual, row, i int) reg.VecVirtual {
 	both, half := g.vec(), g.isa.vecBytes()/2
 	g.round(x[0], x[1], both)
 	g.VMOVUPS(both.AsY(), at(to, i*half))
-	g.VEXTRACTI64X4(operand.U8(1), both, at(to, narrowRow+i*half))
+	g.VEXTRACTI64X4(operand.U8(1), both, at(to, row+i*half))
 	return both
 }
 

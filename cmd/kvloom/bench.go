@@ -62,6 +62,7 @@ func (f *benchFlags) bindCells(set *pflag.FlagSet, tokens, dim string) {
 		{&f.mask, "mask", "full,causal", "`masks`: full, causal"},
 		{&f.pass, "pass", "forward,backward", "`passes`"},
 		{&f.isa, "isa", "", "`kernels`: auto (the fastest), portable, avx2, avx512, avx512bf16, " +
+			"amx, " +
 			"one or several (default KVLOOM_KERNELS, or auto)"},
 		{&f.seconds, "seconds", "1s", "how `long` to measure each line, at least two runs"},
 	} {

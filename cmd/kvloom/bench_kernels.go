@@ -28,9 +28,9 @@ func newBenchKernels(std streams) *cobra.Command {
 		Use:   "kernels",
 		Short: "attention kernels against the machine's multiply-adds",
 		Long: "kernels times one rank's passes on this machine and prints GF/s and the share of " +
-			"what its cores\ndo in f32 multiply-adds on registers, measured between the runs " +
-			"(bf16 can " +
-			"be above 1\nwhere the processor multiplies it faster). --peer puts the " +
+			"what its cores\ndo in f32 multiply-adds on registers, of bf16 with amx in products " +
+			"of " +
+			"tiles, measured\nbetween the runs (avx512bf16 can be above 1). --peer puts the " +
 			"figures of PyTorch beside\nthem, as its JSON lines say them.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -170,7 +170,7 @@ func (b *kernelBench) measure(ctx context.Context, c benchCell, isa cpu.Kernels,
 			Tokens: c.tokens, Heads: c.heads, KVHeads: c.kvHeads, Dim: c.dim, Threads: threads,
 		}
 		x.Seconds, x.CPUWall, err = timeRuns(b.least, work, func() {
-			peaks = append(peaks, peakGFlops(isa, threads))
+			peaks = append(peaks, peakGFlops(x.ISA, threads))
 		})
 		if err != nil {
 			break
@@ -246,11 +246,12 @@ func digestOf(s *kvloom.Session[float32], pass plan.Pass, dtype tensors.DType) (
 	return tensors.DigestAs(dtype, out.Out), nil
 }
 
-// peakGFlops is what the threads do on registers alone in about a millisecond.
-func peakGFlops(isa cpu.Kernels, threads int) float64 {
-	set, err := simd.ParseISA(isa.String())
+// peakGFlops is what the threads do on registers alone in about a millisecond, with the
+// instructions of the kernels, or of the best vectors.
+func peakGFlops(kernels string, threads int) float64 {
+	set, err := simd.ParseISA(kernels)
 	if err != nil || set == simd.Portable {
-		set = simd.Best()
+		set = min(simd.Best(), simd.AVX512)
 	}
 	if set == simd.Portable {
 		return 0

@@ -184,7 +184,7 @@ func (r *request) readProblem(f *attendFlags) (err error) {
 }
 
 // kernelsVariable is the environment variable that names the CPU kernels, for tests of each path:
-// portable, avx2, avx512, avx512bf16 or auto.
+// portable, avx2, avx512, avx512bf16, amx or auto.
 const kernelsVariable = "KVLOOM_KERNELS"
 
 // readKernels finds the fastest kernels of the machine, or those that the environment asks for.

@@ -20,13 +20,14 @@ const (
 	AVX2
 	AVX512
 	AVX512BF16 // of BF16 elements, products of pairs of them; of others, the bits of AVX512
+	AMX        // of BF16 elements, products of tiles of them; of others, the bits of AVX512
 	numKernels
 )
 
 // String is the name in reports.
 func (k Kernels) String() string {
 	if k < numKernels {
-		return [numKernels]string{"portable", "twin", "avx2", "avx512", "avx512bf16"}[k]
+		return [numKernels]string{"portable", "twin", "avx2", "avx512", "avx512bf16", "amx"}[k]
 	}
 	return fmt.Sprintf("kernels %d", uint8(k))
 }
@@ -40,6 +41,8 @@ func (k Kernels) isa() simd.ISA {
 		return simd.AVX512
 	case AVX512BF16:
 		return simd.AVX512BF16
+	case AMX:
+		return simd.AMX
 	}
 	return simd.Portable
 }
@@ -50,7 +53,7 @@ func (k Kernels) For(h *plan.Shape) Kernels {
 	switch {
 	case k.isa() != simd.Portable && (h.AccBytes != 4 || !served):
 		return Portable
-	case k == AVX512BF16 && (h.ElemBytes != narrowBytes || h.Dim%2 != 0 || h.VDim%2 != 0):
+	case k >= AVX512BF16 && (h.ElemBytes != narrowBytes || h.Dim%2 != 0 || h.VDim%2 != 0):
 		return AVX512
 	}
 	return k
@@ -80,7 +83,7 @@ func Best[T attn.Float]() Kernels {
 }
 
 // ParseKernels gives the kernels of a name for sums of T: auto (or nothing), portable, avx2,
-// avx512 or avx512bf16. The error says what this machine lacks, and what would work. Sums of
+// avx512, avx512bf16 or amx. The error says what this machine lacks, and what would work. Sums of
 // float64 are always the portable kernels', whichever of this machine's is named: their bits are
 // the same.
 func ParseKernels[T attn.Float](name string) (Kernels, error) {
@@ -88,8 +91,6 @@ func ParseKernels[T attn.Float](name string) (Kernels, error) {
 	switch name {
 	case "", "auto":
 		return best, nil
-	case "amx":
-		return 0, fmt.Errorf("kernels amx: this version has none; use %v or auto", best)
 	}
 	for k := Portable; k < numKernels; k++ {
 		if k == Twin || k.String() != name {
@@ -103,8 +104,8 @@ func ParseKernels[T attn.Float](name string) (Kernels, error) {
 		}
 		return k, nil
 	}
-	return 0, fmt.Errorf("kernels %q are unknown: use auto, portable, avx2, avx512 or avx512bf16",
-		name)
+	return 0, fmt.Errorf("kernels %q are unknown: use auto, portable, avx2, avx512, avx512bf16 "+
+		"or amx", name)
 }
 
 // vector is the instruction set for the block at hand; Portable where vectors do not serve it.

@@ -15,7 +15,7 @@ import (
 func TestEveryKernelOfThisMachine(t *testing.T) {
 	p := rounded(newProblem(131, 6, 3, 24, 24, attn.Window(131, 131, 50, 9)))
 	want := dense(p)
-	for _, k := range []cpu.Kernels{cpu.Portable, cpu.AVX2, cpu.AVX512, cpu.AVX512BF16} {
+	for _, k := range []cpu.Kernels{cpu.Portable, cpu.AVX2, cpu.AVX512, cpu.AVX512BF16, cpu.AMX} {
 		t.Run(k.String(), func(t *testing.T) {
 			if err := k.Supported(); err != nil {
 				t.Skip(err)
@@ -51,8 +51,7 @@ func TestKernelsByName(t *testing.T) {
 		want      cpu.Kernels
 	}{
 		{"", "", best}, {"auto", "", best}, {"portable", "", cpu.Portable},
-		{"amx", "this version has none; use " + best.String(), 0},
-		{"neon", "unknown: use auto, portable, avx2, avx512 or avx512bf16", 0},
+		{"neon", "unknown: use auto, portable, avx2, avx512, avx512bf16 or amx", 0},
 		{"twin", "unknown", 0},
 	} {
 		got, err := cpu.ParseKernels[float32](tc.name)
@@ -63,9 +62,15 @@ func TestKernelsByName(t *testing.T) {
 			t.Errorf("%q gives error %v, want %q", tc.name, err, tc.err)
 		}
 	}
-	_, err := cpu.ParseKernels[float32]("avx512")
-	if has := cpu.AVX512.Supported(); (err == nil) != (has == nil) {
-		t.Errorf("avx512: %v, supported: %v", err, has)
+	for _, k := range []cpu.Kernels{cpu.AVX512, cpu.AMX} {
+		_, err := cpu.ParseKernels[float32](k.String())
+		if has := k.Supported(); (err == nil) != (has == nil) {
+			t.Errorf("%v: %v, supported: %v", k, err, has)
+		}
+		if use := "; use " + best.String() + " or auto"; err != nil &&
+			!strings.HasSuffix(err.Error(), use) {
+			t.Errorf("%v: %v, want what to use: %q", k, err, use)
+		}
 	}
 }
 

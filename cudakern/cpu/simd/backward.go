@@ -88,7 +88,7 @@ func (w *backward[E]) see(i int) seen {
 // start readies keys, values and their gradients.
 func (w *backward[E]) start() {
 	b, t, sc := w.b, &w.sc.tile, w.sc
-	if w.isa == AVX512BF16 {
+	if w.isa.dots() {
 		w.startDot()
 	} else {
 		t.k = headRows(w.isa, sc.k, b.K, t, b.KHeads, w.kvHead, b.D, true)
@@ -129,7 +129,7 @@ func (w *backward[E]) clear(row0, n int) {
 // meet adds what group i and the tile give to each other.
 func (w *backward[E]) meet(i int, see seen) {
 	b, sc, isa, g, t := w.b, w.sc, w.isa, &w.sc.groups[i], &w.sc.tile
-	if isa == AVX512BF16 {
+	if isa.dots() {
 		w.meetDot(i, see)
 		return
 	}
@@ -179,7 +179,7 @@ func (w *backward[E]) load(i int) {
 		return
 	}
 	g.loaded = true
-	if isa == AVX512BF16 {
+	if isa.dots() {
 		w.packDot(i)
 	} else {
 		w.pack(i)

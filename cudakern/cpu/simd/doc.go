@@ -33,8 +33,10 @@
 // with a word of lanes for each key. A call of assembly does at most 48 lanes by 96 keys by 256
 // elements, some 20 us, as it cannot be interrupted.
 //
-// On AMD's processors blocks of bf16 need not be widened: products of pairs do twice the work of
-// float32 (AVX512BF16, see dot.go).
+// Blocks of bf16 need not be widened where products of pairs do twice the work of float32, on AMD's
+// processors (AVX512BF16, see dot.go), or where there are tiles, registers of 16 rows by 16 pairs
+// (AMX, see tiles.go). Each call sets the tiles up and gives them back, so that the system never
+// has to keep them for a thread at rest.
 //
 // The assembly is written by the program in _gen, which has a module of its own.
 //
@@ -64,15 +66,19 @@
 //	    (TestExp). So a product is summed over at most 32 dims, 96 keys or 48 queries before it is
 //	    added to a carried sum.
 //	V7  bf16 elements give the bits of the same numbers in f32 (TestNarrowElements). Not so in
-//	    AVX512BF16: it rounds weights and their gradients to bf16 before the next product, takes
-//	    subnormal numbers for 0, and is off by up to 2.5e-3 in out and 4e-3 in gradients, not in lse
-//	    (TestPairs), in any cut of the keys (TestPairsDoNotDrift). With f32 elements, and with an
-//	    odd d or dv, its bits are those of AVX512 (TestPairsAreOfBF16).
+//	    AVX512BF16 and AMX: they round weights and their gradients to bf16 before the next product,
+//	    take subnormal numbers for 0, and are off by up to 2.5e-3 in out and 4e-3 in gradients, not
+//	    in lse (TestPairs), in any cut of the keys (TestPairsDoNotDrift). With f32 elements, and
+//	    with an odd d or dv, their bits are those of AVX512 (TestPairsAreOfBF16).
 //	V8  In the steady state nothing is allocated (TestNoAllocations).
 //	V9  The generated files are what the generator writes (TestGenerated).
+//	V10 Every test of a path is also made of AMX where the processor has no tiles, with an
+//	    interpreter of their instructions (TestTiles).
 //
 // # Concurrency
 //
 // Functions start no goroutine, hold no lock and keep nothing but the Scratch that they are given.
-// What the processor has is asked anew by each call of Detect; callers keep the answer.
+// What the processor has is asked anew by each call of Detect; callers keep the answer. Linux lets
+// a process use tiles when it asks for them, which it does, once and for all its threads, when AMX
+// is the question: of Supported, or of Best where nothing else is missing.
 package simd

@@ -37,8 +37,8 @@ func outerBF16(c *float32, a *uint16, b *float32, n int, width int, fours int)
 func softmaxBF16(s *float32, words *uint64, n int, m *float32, l *float32, alpha *float32)
 
 // slopesBF16 is slopes, of words see, deltas mean and scale by, but for results rounded to bf16:
-// P [n, lanes] in place of s, dS as ds [n, lanes] and, in place of d, as [n/2, lanes]
-// pairs of two keys. n is even.
+// P [n, 48] in place of s, dS as ds [n, 48] and, in place of d, as [n/2, lanes]
+// pairs of two keys. n is even. Numbers after those of the lanes are 0.
 //
 //go:noescape
 func slopesBF16(

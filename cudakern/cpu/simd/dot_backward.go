@@ -7,17 +7,20 @@ import (
 )
 
 // packPairs sets panel dst [w/2, lanes] to the rows of src [items, w] that the group holds, in
-// pairs of dims, each of which is 32 bits like a float.
-func packPairs(dst []float32, src []attn.BF16, g *lanes, w int) {
+// pairs of dims, each of which is 32 bits like a float, and for AMX 0 after them.
+func packPairs(isa ISA, dst []float32, src []attn.BF16, g *lanes, w int) {
+	if isa == AMX {
+		clear(dst[w/2*maxLanes : tileSteps(w)*tileRows*maxLanes])
+	}
 	AVX512.pack(&dst[0], (*float32)(unsafe.Pointer(&src[0])), &g.item[0], 2*w, w/2, panelVecs)
 }
 
-// weaveRows sets dst [maxLanes/2, padded(w)] to pairs of the rows of src [items, w] that the group
+// weaveRows sets dst [rowFloats, padded(w)] to pairs of the rows of src [items, w] that the group
 // holds, and 0 after them, and reports whether they are all finite; else 0 is in place of what is
 // not.
 func (sc *Scratch) weaveRows(dst []float32, src []attn.BF16, g *lanes, w int) (finite bool) {
 	pad := padded(w)
-	clear(dst[ceilDiv(g.n, 2)*pad : maxLanes/2*pad])
+	clear(dst[ceilDiv(g.n, 2)*pad : rowFloats*pad])
 	if pairBF16(&dst[0], word(src), &g.item[0], 2*w, g.n, w, 4*pad, pairBytes) {
 		return true
 	}
@@ -33,8 +36,8 @@ func (sc *Scratch) weaveRows(dst []float32, src []attn.BF16, g *lanes, w int) (f
 func (w *backward[E]) packDot(i int) {
 	b, sc, g := w.b, w.sc, &w.sc.groups[i]
 	q, do := bits(b.Q), bits(w.g.DO)
-	packPairs(w.part(sc.q, b.D, i), q, g, b.D)
-	packPairs(w.part(sc.do, b.DV, i), do, g, b.DV)
+	packPairs(w.isa, w.part(sc.q, b.D, i), q, g, b.D)
+	packPairs(w.isa, w.part(sc.do, b.DV, i), do, g, b.DV)
 	plain := sc.weaveRows(w.part(sc.qr, b.D, i), q, g, b.D)
 	g.odd = !sc.weaveRows(w.part(sc.dor, b.DV, i), do, g, b.DV) || !plain
 }
@@ -42,52 +45,70 @@ func (w *backward[E]) packDot(i int) {
 // startDot readies keys and values.
 func (w *backward[E]) startDot() {
 	b, t, sc := w.b, &w.sc.tile, w.sc
-	sc.dot.k = dotSource(sc.dot.few[0], bits(b.K), t, b.KHeads, w.kvHead, b.D)
-	sc.dot.v = dotSource(sc.dot.few[1], bits(b.V), t, b.KHeads, w.kvHead, b.DV)
-	sc.weave(&sc.dot.k, t.n, b.D)
+	sc.dot.k = dotSource(w.isa, sc.dot.few[0], bits(b.K), t, b.KHeads, w.kvHead, b.D)
+	sc.dot.v = dotSource(w.isa, sc.dot.few[1], bits(b.V), t, b.KHeads, w.kvHead, b.DV)
+	sc.weave(w.isa, &sc.dot.k, t.n, b.D)
 }
 
 // meetDot is meet, by products of pairs.
 func (w *backward[E]) meetDot(i int, see seen) {
-	b, sc, g, t := w.b, w.sc, &w.sc.groups[i], &w.sc.tile
-	see = see.pair()
+	b, sc, isa, g, t := w.b, w.sc, w.isa, &w.sc.groups[i], &w.sc.tile
+	see = sc.whole(isa, see)
 	var words *uint64
 	if !see.all {
 		words = &sc.words[see.lo]
 	}
-	n, held, scale := see.hi-see.lo, see.held(t), float32(b.Scale)
+	n, held, scale := see.hi-see.lo, see.held(isa, t), float32(b.Scale)
 	q, do, dq := w.part(sc.q, b.D, i), w.part(sc.do, b.DV, i), w.part(sc.o, b.D, i)
 	k, v, p, ds := &sc.dot.k, &sc.dot.v, numbers(sc.s), numbers(sc.dot.ds)
-	scoresBF16(&sc.s[0], &q[0], k.at(see.lo), k.stride(), held, b.D/2, g.vecs, scale)
-	scoresBF16(&sc.dp[0], &do[0], v.at(see.lo), v.stride(), held, b.DV/2, g.vecs, 1)
-	if held < n {
-		sc.dropLast(held)
-		clear(sc.dp[held*maxLanes : n*maxLanes])
-	}
-	slopesBF16(&sc.s[0], &sc.dp[0], word(ds), words, n, &g.m[0], &g.l[0], scale)
-	if n%zeroRows != 0 {
-		clear(p[n*maxLanes : (n+zeroRows)*maxLanes])
-		clear(ds[n*maxLanes : (n+zeroRows)*maxLanes])
-	}
-	weighBF16(&dq[0], &sc.dp[0], &sc.dot.woven[see.lo/2*dimPairs], dimStride, n/2, (b.D+7)&^7,
-		&sc.ones[0], g.vecs)
+	sc.scoresDot(isa, sc.s, q, k, see.lo, n, held, b.D, g.vecs, scale)
+	sc.scoresDot(isa, sc.dp, do, v, see.lo, n, held, b.DV, g.vecs, 1)
+	sc.drop(held, n)
+	clear(sc.dp[held*maxLanes : n*maxLanes])
+	slopesDot(isa, sc.s, sc.dp, ds, words, n, g, scale)
+	sc.weighDot(isa, dq, sc.dp, see.lo, n, b.D, &sc.ones[0], g.vecs)
 	if sc.dot.odd {
 		sc.patchWoven(dq, sc.dp, k, t.n, b.D, see)
 	}
 	dk, dv := sc.dk[see.lo*padded(b.D):], sc.dv[see.lo*padded(b.DV):]
 	qr, dor := w.part(sc.qr, b.D, i), w.part(sc.dor, b.DV, i)
-	fours := ceilDiv(g.n, 8)
-	outerBF16(&dv[0], word(p), &dor[0], n, padded(b.DV), fours)
-	outerBF16(&dk[0], word(ds), &qr[0], n, padded(b.D), fours)
+	outerDot(isa, dv, p, dor, n, b.DV, g.n)
+	outerDot(isa, dk, ds, qr, n, b.D, g.n)
 	if g.odd {
-		sc.patchWeights(dv, p, bits(w.g.DO), g, b.DV, see)
-		sc.patchWeights(dk, ds, bits(b.Q), g, b.D, see)
+		sc.patchWeights(isa, dv, p, bits(w.g.DO), g, b.DV, see)
+		sc.patchWeights(isa, dk, ds, bits(b.Q), g, b.D, see)
 	}
+}
+
+// slopesDot turns n rows of scores s and dp into weights and their gradients, in bf16.
+func slopesDot(isa ISA, s, dp []float32, ds []attn.BF16, words *uint64, n int, g *lanes,
+	scale float32,
+) {
+	if isa == AMX {
+		slopesAMX(&s[0], &dp[0], word(ds), words, n, &g.m[0], &g.l[0], scale)
+		return
+	}
+	slopesBF16(&s[0], &dp[0], word(ds), words, n, &g.m[0], &g.l[0], scale)
+	if n%zeroRows != 0 {
+		p := numbers(s)
+		clear(p[n*maxLanes : (n+zeroRows)*maxLanes])
+		clear(ds[n*maxLanes : (n+zeroRows)*maxLanes])
+	}
+}
+
+// outerDot adds to c [n, padded(w)] the product of n rows a of so many lanes and rows b.
+func outerDot(isa ISA, c []float32, a []attn.BF16, b []float32, n, w, lanes int) {
+	if isa == AMX {
+		outerAMX(&c[0], word(a), &b[0], n, padded(w), ceilDiv(lanes, stepDims))
+		return
+	}
+	outerBF16(&c[0], word(a), &b[0], n, padded(w), ceilDiv(lanes, 8))
 }
 
 // patchWeights adds to the rows of dst [keys, padded(w)] what weaveRows left out of src [items, w]:
 // weights p [keys, lanes], both from see.lo on.
-func (sc *Scratch) patchWeights(dst []float32, p, src []attn.BF16, g *lanes, w int, see seen) {
+func (sc *Scratch) patchWeights(isa ISA, dst []float32, p, src []attn.BF16, g *lanes, w int,
+	see seen) {
 	pad := padded(w)
 	for i, item := range g.item[:g.n] {
 		for c, x := range src[item*w:][:w] {
@@ -97,7 +118,7 @@ func (sc *Scratch) patchWeights(dst []float32, p, src []attn.BF16, g *lanes, w i
 			for key := see.lo; key < see.hi; key++ {
 				if see.all || sc.words[key]>>i&1 != 0 {
 					at := key - see.lo
-					dst[at*pad+c] += p[at*maxLanes+i].Float32() * x.Float32()
+					dst[at*pad+c] += p[at*isa.rowLanes()+i].Float32() * x.Float32()
 				}
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 // small is a block of float32 rounded for a path that is of bf16, else nil.
 func (p path) small(b any) *attn.Block[attn.BF16] {
-	if f, ok := b.(*attn.Block[float32]); ok && p.isa == AVX512BF16 {
+	if f, ok := b.(*attn.Block[float32]); ok && p.isa.dots() {
 		return narrow(f)
 	}
 	return nil
@@ -44,7 +44,7 @@ func (p path) backward(b *attn.Block[float32], g attn.Grad[float32, float32], ta
 
 // fit rounds the inputs to those that the path takes, in place.
 func (p path) fit(b *attn.Block[float32], do []float32) {
-	if p.isa != AVX512BF16 {
+	if !p.isa.dots() {
 		return
 	}
 	for _, a := range [][]float32{b.Q, b.K, b.V, do} {
@@ -55,7 +55,7 @@ func (p path) fit(b *attn.Block[float32], do []float32) {
 // bound is the largest error of array i of a result where float32 may have the given one: that of
 // bf16 outputs. TestPairs has what is usual.
 func (p path) bound(i int, float float64) float64 {
-	if p.isa != AVX512BF16 {
+	if !p.isa.dots() {
 		return float
 	}
 	return max(float, [...]float64{8e-3, 0, 2e-2, 2e-2, 2e-2}[i])
@@ -65,7 +65,7 @@ func (p path) bound(i int, float float64) float64 {
 // leaves of them, 2,000 times as much in bf16.
 func (p path) random(b *attn.Block[float32], i int, float float64) float64 {
 	left := noise(b, i)
-	if p.isa == AVX512BF16 {
+	if p.isa.dots() {
 		left *= 2000
 	}
 	return max(p.bound(i, float), left)

@@ -9,40 +9,43 @@ import (
 	"github.com/kvloom/kvloom/attn"
 )
 
-// onDot is the path of pairs; the test is skipped where the processor has none.
-func onDot(t *testing.T) path {
-	t.Helper()
-	if err := Supported(AVX512BF16); err != nil {
-		t.Skip(err)
-	}
-	return path{AVX512BF16, &Scratch{}}
-}
-
-// TestPairsAreOfBF16 wants AVX512's bits of AVX512BF16 for elements of float32, and for heads of
-// bf16 whose dims are odd.
-func TestPairsAreOfBF16(t *testing.T) {
-	onDot(t)
-	sc := &Scratch{}
-	rapid.Check(t, func(t *rapid.T) {
-		b, do := drawBlock(t, 200)
-		sameOn(t, sc, b, do)
-		if b.D%2 == 1 || b.DV%2 == 1 {
-			sameOn(t, sc, narrow(b), narrowed(do))
+// eachDot runs test on the paths of pairs and tiles that this machine has.
+func eachDot(t *testing.T, test func(t *testing.T, p path)) {
+	eachPath(t, func(t *testing.T, p path) {
+		if !p.isa.dots() {
+			t.Skip("it multiplies no pairs")
 		}
+		test(t, p)
 	})
 }
 
-func sameOn[E attn.Elem](t *rapid.T, sc *Scratch, b *attn.Block[E], do []E) {
+// TestPairsAreOfBF16 wants AVX512's bits for elements of float32, and for heads of bf16 whose dims
+// are odd.
+func TestPairsAreOfBF16(t *testing.T) {
+	eachDot(t, func(t *testing.T, p path) {
+		rapid.Check(t, func(t *rapid.T) {
+			b, do := drawBlock(t, 200)
+			sameOn(t, p, b, do)
+			if b.D%2 == 1 || b.DV%2 == 1 {
+				sameOn(t, p, narrow(b), narrowed(do))
+			}
+		})
+	})
+}
+
+// sameOn wants of the path what AVX512 gives.
+func sameOn[E attn.Elem](t *rapid.T, p path, b *attn.Block[E], do []E) {
 	var states [2]attn.State[float32]
 	var grads [2]attn.Grad[E, float32]
-	out, lse := forwardAll(path{AVX512, sc}, b)
-	for i, isa := range []ISA{AVX512, AVX512BF16} {
-		states[i], grads[i] = newState(b), newGrad(path{AVX512, sc}, b, do, out, lse)
+	plain := path{AVX512, p.sc}
+	out, lse := forwardAll(plain, b)
+	for i, isa := range []ISA{AVX512, p.isa} {
+		states[i], grads[i] = newState(b), newGrad(plain, b, do, out, lse)
 		for task := range ForwardTasks(b) {
-			Forward(isa, b, states[i], task, sc)
+			Forward(isa, b, states[i], task, p.sc)
 		}
 		for task := range BackwardTasks(b) {
-			Backward(isa, b, grads[i], task, sc)
+			Backward(isa, b, grads[i], task, p.sc)
 		}
 	}
 	s, g := states, grads
@@ -52,8 +55,9 @@ func sameOn[E attn.Elem](t *rapid.T, sc *Scratch, b *attn.Block[E], do []E) {
 
 // TestPairs bounds the errors of products of pairs on problems that are exact in bf16: those of a
 // weight rounded to 8 bits and no more, and of lse those of float32.
-func TestPairs(t *testing.T) {
-	p := onDot(t)
+func TestPairs(t *testing.T) { eachDot(t, testPairs) }
+
+func testPairs(t *testing.T, p path) {
 	worst := [len(names)]float64{}
 	for _, c := range []struct {
 		n, d, dv int
@@ -81,8 +85,9 @@ func TestPairs(t *testing.T) {
 
 // TestPairsDoNotDrift compares a problem in one block with the same in 8, as a ring computes it:
 // the error may be at most 1.25 times as large.
-func TestPairsDoNotDrift(t *testing.T) {
-	p := onDot(t)
+func TestPairsDoNotDrift(t *testing.T) { eachDot(t, testDrift) }
+
+func testDrift(t *testing.T, p path) {
 	b := contiguous(512, 2, 1, 64, 64)
 	do := fillBlock(b, 1)
 	p.fit(b, do)
@@ -111,26 +116,35 @@ func TestPairsDoNotDrift(t *testing.T) {
 // TestPairsRound holds weights and their gradients, as slopes leaves them, against one rounding to
 // bf16, ties to even: what a processor does by itself (Intel, volume 2, VCVTNE2PS2BF16).
 func TestPairsRound(t *testing.T) {
-	onDot(t)
-	var s, dp [2 * maxLanes]float32
-	var ds [2 * maxLanes]attn.BF16
-	var lse, delta [maxLanes]float32
-	for i := range s {
-		s[i], dp[i] = -float32(i)/7, float32(math.Sin(float64(i)))
-	}
-	weights, grads := s, dp
-	AVX512.slopes(&weights[0], &grads[0], nil, 2, &lse[0], &delta[0], 0.3)
-	slopesBF16(&s[0], &dp[0], word(ds[:]), nil, 2, &lse[0], &delta[0], 0.3)
-	p, pairs := numbers(s[:]), numbers(dp[:])
-	for i := range 2 * maxLanes {
-		row, lane := i/maxLanes, i%maxLanes
-		if want := attn.ToBF16(weights[i]); p[i] != want {
-			t.Errorf("weight %d is %04x, want %04x", i, p[i], want)
+	eachDot(t, func(t *testing.T, p path) {
+		const n = 4
+		var s, dp [(n + zeroRows) * maxLanes]float32
+		var g lanes
+		ds := make([]attn.BF16, (n+zeroRows)*wideRow)
+		for i := range s {
+			s[i], dp[i] = -float32(i)/7, float32(math.Sin(float64(i)))
 		}
-		want := attn.ToBF16(grads[i])
-		if ds[i] != want || pairs[2*lane+row] != want {
-			t.Errorf("gradient %d is %04x by rows and %04x in pairs, want %04x", i, ds[i],
-				pairs[2*lane+row], want)
+		weights, grads := s, dp
+		AVX512.slopes(&weights[0], &grads[0], nil, n, &g.m[0], &g.l[0], 0.3)
+		fill(ds, attn.ToBF16(7))
+		slopesDot(p.isa, s[:], dp[:], ds, nil, n, &g, 0.3)
+		rows, pairs, step := numbers(s[:]), numbers(dp[:]), p.isa.rowLanes()
+		for i := range n * maxLanes {
+			row, lane := i/maxLanes, i%maxLanes
+			at := row*step + lane
+			if want := attn.ToBF16(weights[i]); rows[at] != want {
+				t.Errorf("weight %d is %04x, want %04x", i, rows[at], want)
+			}
+			want, pair := attn.ToBF16(grads[i]), pairs[(row/2*maxLanes+lane)*2+row%2]
+			if ds[at] != want || pair != want {
+				t.Errorf("gradient %d is %04x by rows and %04x in pairs, want %04x", i, ds[at],
+					pair, want)
+			}
 		}
-	}
+		for i := range n * step {
+			if i%step >= maxLanes && (rows[i] != 0 || ds[i] != 0) {
+				t.Errorf("number %d of a row is %04x, %04x, want 0", i%step, rows[i], ds[i])
+			}
+		}
+	})
 }

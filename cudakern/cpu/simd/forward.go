@@ -102,7 +102,7 @@ func (f *forward[E]) fold(i int) {
 	if see.hi == 0 {
 		return
 	}
-	if isa == AVX512BF16 {
+	if isa.dots() {
 		f.foldDot(i, see)
 		return
 	}
@@ -226,7 +226,7 @@ func (f *forward[E]) load(i int) {
 	g.loaded = true
 	q, o := f.panel(sc.q, b.D, i), f.panel(sc.o, b.DV, i)
 	scale, rest := split(b.Scale)
-	if isa == AVX512BF16 {
+	if isa.dots() {
 		f.packDot(i)
 	} else if from, ok := floats(b.Q); ok {
 		isa.packScaled(&q[0], &from[0], &g.item[0], 4*b.D, b.D, g.vecs, scale, rest)

@@ -57,7 +57,7 @@ func guarded[E attn.Elem](g *guards, src []E) []E {
 // of a run on ordinary ones.
 func TestGuardPages(t *testing.T) {
 	eachVector(t, func(t *testing.T, p path) {
-		if p.isa != AVX512BF16 { // that would compute a copy of the block
+		if !p.isa.dots() { // that would compute a copy of the block
 			t.Run("f32", rapid.MakeCheck(func(t *rapid.T) {
 				b, do := drawBlock(t, 150)
 				guardPages(t, p, b, do)

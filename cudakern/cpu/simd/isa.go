@@ -14,7 +14,7 @@ const (
 	AVX2                  // AVX2 and FMA
 	AVX512                // AVX-512 F, DQ, BW and VL
 	AVX512BF16            // of bf16, products of pairs where those are fast; of others, AVX512
-	AMX                   // tiles of bf16; no kernels yet
+	AMX                   // of bf16, products of tiles; of others, AVX512
 )
 
 var isaNames = [...]string{"portable", "avx2", "avx512", "avx512bf16", "amx"}
@@ -41,6 +41,16 @@ func ParseISA(name string) (ISA, error) {
 // Features is what the processor and the operating system offer.
 type Features struct {
 	missing [len(isaNames)]string // what an instruction set lacks here; empty: nothing
+	permit  func() string         // asks for AMX, if it lacks nothing; says why it is refused
+}
+
+// lack is what isa lacks here. The system is asked for the use of tiles only when a caller asks for
+// AMX.
+func (f *Features) lack(isa ISA) string {
+	if why := f.missing[isa]; why != "" || isa != AMX {
+		return why
+	}
+	return f.permit()
 }
 
 // Supported is nil where the kernels of isa run here, or an error with the reason why not.
@@ -48,7 +58,7 @@ func (f *Features) Supported(isa ISA) error {
 	if int(isa) >= len(f.missing) {
 		return fmt.Errorf("simd: %v is not known", isa)
 	}
-	if why := f.missing[isa]; why != "" {
+	if why := f.lack(isa); why != "" {
 		return fmt.Errorf("simd: no %v kernels: %s", isa, why)
 	}
 	return nil
@@ -56,9 +66,9 @@ func (f *Features) Supported(isa ISA) error {
 
 // Best is the fastest instruction set that is supported.
 func (f *Features) Best() ISA {
-	for i := len(f.missing) - 1; i > 0; i-- {
-		if f.missing[i] == "" {
-			return ISA(i)
+	for i := AMX; i > Portable; i-- {
+		if f.lack(i) == "" {
+			return i
 		}
 	}
 	return Portable

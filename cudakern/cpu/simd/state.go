@@ -86,11 +86,17 @@ func Accumulate(isa ISA, dst, src []float32, lo, hi int) {
 }
 
 // MultiplyAdds does rounds rounds, at least 1, of multiply-adds on registers alone and returns
-// their floating-point operations: what a core can do at most. A thousand rounds take some 50 us.
+// their floating-point operations: what a core can do at most, of float32, and for AMX of tiles of
+// bf16. A thousand rounds take some 50 us.
 func MultiplyAdds(isa ISA, rounds int) (flops float64) {
-	isa.peak(rounds)
-	if isa >= AVX512 {
+	switch {
+	case isa == AMX:
+		peakAMX(rounds)
+		return float64(rounds) * 6 * tileRows * tileRows * stepDims * 2
+	case isa >= AVX512:
+		isa.peak(rounds)
 		return float64(rounds) * 8 * 24 * 16 * 2
 	}
+	isa.peak(rounds)
 	return float64(rounds) * 8 * 12 * 8 * 2
 }

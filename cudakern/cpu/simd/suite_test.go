@@ -12,8 +12,8 @@ import (
 )
 
 // path is one implementation under test: the kernels of an instruction set, or with Portable the
-// slow twins, so that the suite also tests itself. That of AVX512BF16 gets each block of float32
-// rounded to bf16: with others it does what AVX512 does (TestPairsAreOfBF16).
+// slow twins, so that the suite also tests itself. Those of AVX512BF16 and AMX get each block of
+// float32 rounded to bf16: with others they do what AVX512 does (TestPairsAreOfBF16).
 type path struct {
 	isa ISA
 	sc  *Scratch
@@ -21,9 +21,9 @@ type path struct {
 
 // eachPath runs test on all implementations that this machine has.
 func eachPath(t *testing.T, test func(t *testing.T, p path)) {
-	for _, isa := range []ISA{Portable, AVX2, AVX512, AVX512BF16} {
+	for _, isa := range pathsHere() {
 		t.Run(isa.String(), func(t *testing.T) {
-			if err := Supported(isa); err != nil {
+			if err := runs(isa); err != nil {
 				t.Skip(err)
 			}
 			test(t, path{isa, &Scratch{}})
@@ -282,7 +282,7 @@ func TestAccuracy(t *testing.T) {
 	eachVector(t, func(t *testing.T, p path) {
 		var got, twin [len(names)]float64
 		worst := 0.0
-		if p.isa == AVX512BF16 {
+		if p.isa.dots() {
 			t.Skip("TestPairs has its bounds")
 		}
 		for i, x := range all {

@@ -1,0 +1,54 @@
+package simd
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/kvloom/kvloom/internal/tiles"
+)
+
+// inside reports whether this is a process of TestTiles, whose tiles are interpreted.
+func inside() bool { return os.Getenv(tiles.Env) == tiles.Interpreted }
+
+// pathsHere is what the suite is for in this process.
+func pathsHere() []ISA {
+	if inside() {
+		return []ISA{AMX}
+	}
+	return []ISA{Portable, AVX2, AVX512, AVX512BF16, AMX}
+}
+
+// runs is nil where the kernels of isa run in this process.
+func runs(isa ISA) error {
+	if isa == AMX && inside() {
+		return Supported(AVX512BF16) // the rest of that path
+	}
+	return Supported(isa)
+}
+
+// TestTiles runs the suite once more, for AMX, in a process whose instructions of tiles are
+// interpreted, where the processor has none.
+func TestTiles(t *testing.T) {
+	if Supported(AMX) == nil || inside() {
+		t.Skip("the suite has it")
+	}
+	if err := Supported(AVX512BF16); err != nil {
+		t.Skipf("the rest of that path does not run here: %v", err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.short")
+	out := &strings.Builder{}
+	cmd.Stdout, cmd.Stderr = out, out
+	stats, err := tiles.Run(cmd)
+	switch {
+	case errors.Is(err, tiles.ErrUnavailable):
+		t.Skip(err)
+	case err != nil:
+		t.Errorf("%v:\n%s", err, out)
+	case stats.Count[tiles.TDPBF16PS] < 1000:
+		t.Errorf("%d products of tiles: the suite went another way", stats.Count[tiles.TDPBF16PS])
+	}
+	t.Logf("%d products of tiles, %d stops", stats.Count[tiles.TDPBF16PS], stats.Stops)
+}
