@@ -24,6 +24,13 @@ const (
 	// shifter, added to a number up to 2^21 in size, rounds it to an integer; with the bias of the
 	// exponent, so that the low bits of the sum are the exponent of that power of 2.
 	shifter = 3<<22 + 127
+	middle  = -1.5849625 // the power y = -2x log2(e) where tanh x is 1/2
+	// Above straight tanh x is x + x (third y^2 + fifth y^4 + seventh y^6), to 9e-10 of it: terms
+	// of the polynomial that meets it in Chebyshev's nodes.
+	straight = -0.6
+	third    = -0.04003771394491196
+	fifth    = 0.0019229886820539832
+	seventh  = -9.044614853337407e-05
 )
 
 // Predicates of VCMPPS that are true where a number is NaN.
@@ -32,6 +39,9 @@ const (
 	notEqual  = 4
 	notLess   = 5
 )
+
+// less is the predicate of VCMPPS that is false where a number is NaN.
+const less = 1
 
 // table lays out the constants: whole vectors, as narrow ones cannot be broadcast by an operand.
 func (g *gen) table() {
@@ -69,11 +79,23 @@ func (g *gen) table() {
 	fill("half", math.Float32frombits(0x7fff))
 	fill("one", math.Float32frombits(1))
 	fill("quiet", math.Float32frombits(1<<6))
-	if g.isa.name == amx.name {
-		fill("unity", 1)
-	}
+	fill("sign", math.Float32frombits(1<<31))
+	fill("unit", 1)
+	fill("two", 2)
+	fill("middle", middle)
+	fill("vanish", leastNarrow)
+	fill("straight", straight)
+	fill("third", third)
+	fill("fifth", fifth)
+	fill("seventh", seventh)
 	if g.wide() {
+		for i, c := range expNarrow {
+			fill(nearTerm(i), c)
+		}
 		return
+	}
+	for i := range expNarrow {
+		g.consts[nearTerm(i)] = g.consts[term(i)]
 	}
 	bits, window := make([]uint32, panelVecs*g.isa.width), make([]uint32, 2*g.isa.width)
 	for i := range bits {
@@ -95,3 +117,6 @@ func (g *gen) constant(name string) reg.VecVirtual {
 	g.VMOVUPS(g.consts[name], v)
 	return v
 }
+
+// nearTerm names coefficient i of the polynomial around 0, of vectors of any width.
+func nearTerm(i int) string { return "near " + term(i) }

@@ -49,6 +49,8 @@ func (g *gen) kernels(s isa) {
 	g.outer()
 	g.softmax()
 	g.slopes()
+	g.cap()
+	g.bend()
 	g.pack()
 	g.unpack()
 	g.touch()

@@ -230,7 +230,7 @@ func (g *gen) weighTileOf(vecs int) {
 // when some tiles have passed.
 func (g *gen) fade(o, dims reg.GPVirtual, vecs int) {
 	same, left, op, bits := g.label("same"), g.GP64(), g.GP64(), g.GP64()
-	by, one := g.loadPanel(g.arg("alpha"), 0, vecs), g.constant("unity")
+	by, one := g.loadPanel(g.arg("alpha"), 0, vecs), g.constant("unit")
 	g.XORQ(bits, bits)
 	for _, x := range by {
 		k, lane := g.K(), g.GP64()

@@ -12,8 +12,8 @@ import (
 type Kernels uint8
 
 // The kernels: tiles in portable Go; their slow twins of package attn, for comparison; and vectors
-// (package simd), for sums of float32, logits without a cap and heads of up to 256 elements. What
-// vectors do not serve is done by the portable ones.
+// (package simd), for sums of float32 and heads of up to 256 elements, with soft caps from 2^-60 to
+// 2^60 or none. What vectors do not serve is done by the portable ones.
 const (
 	Portable Kernels = iota
 	Twin

@@ -74,24 +74,42 @@ func TestKernelsByName(t *testing.T) {
 	}
 }
 
-// TestCappedLogitsAreNotForVectors: blocks that vectors do not serve go to the portable kernels,
-// with their bits.
-func TestCappedLogitsAreNotForVectors(t *testing.T) {
-	if best := cpu.Best[float32](); best == cpu.Portable {
-		t.Skip("this machine has no vector kernels")
-	}
-	p := newProblem(40, 2, 2, 8, 8, attn.Causal(40, 40))
-	p.SoftCap = 3
-	b := newBook(t, p, mesh.Mesh{Head: 1, Ring: 2}, mesh.Zigzag, 4)
-	portable := run[float32](t, b, p, cpu.Options{}, 1)
-	vectors := run[float32](t, b, p, cpu.Options{Kernels: cpu.Best[float32]()}, 2)
-	if !same(portable, vectors) {
-		t.Error("capped logits have other bits with vectors")
+// TestCappedLogits: the vectors compute capped logits themselves, as the oracle has them, with the
+// bits of the kernels that they are named. Caps that no vectors serve have the bits of the
+// portable kernels.
+func TestCappedLogits(t *testing.T) {
+	p := rounded(newProblem(131, 6, 3, 24, 16, attn.Causal(131, 131)))
+	for _, bytes := range []int{4, 2} {
+		gate := map[int]float64{4: attn.BaseF32, 2: gateBF16}[bytes]
+		for _, limit := range []float64{0.5, 3, 50, 1e-20} {
+			p.SoftCap = limit
+			want := dense(p)
+			b := newBook(t, p, mesh.Mesh{Head: 1, Ring: 2}, mesh.Zigzag, bytes)
+			bits := map[cpu.Kernels]results[float32]{}
+			for _, k := range []cpu.Kernels{cpu.Portable, cpu.AVX2, cpu.AVX512, cpu.AVX512BF16} {
+				if k.Supported() != nil {
+					continue
+				}
+				bits[k] = run[float32](t, b, p, cpu.Options{Kernels: k}, 1)
+				if err := compare(bits[k], want, gate); err != nil {
+					t.Errorf("%v, %d bytes, cap %v: %v", k, bytes, limit, err)
+				}
+				names := k.For(&b.header.Shape)
+				if got, of := bits[k], bits[names]; !same(got, of) {
+					t.Errorf("%v, %d bytes, cap %v: named %v, with other bits", k, bytes, limit,
+						names)
+				}
+				if names != cpu.Portable && same(bits[k], bits[cpu.Portable]) {
+					t.Errorf("%v, %d bytes, cap %v: named %v, with bits of the portable", k, bytes,
+						limit, names)
+				}
+			}
+		}
 	}
 }
 
-// TestKernelsOfShapes: reports name what really computes: vectors do not serve wide sums, capped
-// logits and long heads, and pairs of bf16 are for even heads of such elements.
+// TestKernelsOfShapes: reports name what really computes: vectors do not serve wide sums, long
+// heads and caps of no use, and pairs of bf16 are for even heads of such elements without a cap.
 func TestKernelsOfShapes(t *testing.T) {
 	for _, tc := range []struct {
 		shape plan.Shape
@@ -100,7 +118,10 @@ func TestKernelsOfShapes(t *testing.T) {
 		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 2, AccBytes: 4}, cpu.AVX512BF16},
 		{plan.Shape{Dim: 63, VDim: 64, ElemBytes: 2, AccBytes: 4}, cpu.AVX512},
 		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 4, AccBytes: 4}, cpu.AVX512},
-		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 4, AccBytes: 4, SoftCap: 30}, cpu.Portable},
+		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 4, AccBytes: 4, SoftCap: 30}, cpu.AVX512},
+		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 2, AccBytes: 4, SoftCap: 30}, cpu.AVX512BF16},
+		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 4, AccBytes: 4, SoftCap: 1e-20}, cpu.Portable},
+		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 2, AccBytes: 4, SoftCap: 1e20}, cpu.Portable},
 		{plan.Shape{Dim: 64, VDim: 258, ElemBytes: 4, AccBytes: 4}, cpu.Portable},
 		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 8, AccBytes: 8}, cpu.Portable},
 	} {

@@ -19,18 +19,24 @@
 // What the instructions do follows volume 2 of Intel's manual (LDTILECFG to TDPBF16PS, exception
 // classes AMX-E1 to E6). Relied on in particular:
 //
-//   - Palette 0 is the initial state, palette 1 has 8 tiles of at most 16 rows of 64 bytes. Reserved
-//     bytes, a size beyond that, or one of rows and colsb alone being 0 is a general protection
-//     fault that leaves the old configuration. A new configuration clears all tiles.
-//   - A tile that is used must be configured, with rows of a multiple of 4 bytes; start_row must
-//     lie inside of it. A load or store that faults keeps the rows that it has done and leaves in
-//     start_row where it goes on; every instruction that ends sets it to 0.
-//   - Loads, TILEZERO and products leave 0 beyond colsb and rows of the tile that they write.
-//   - TDPBF16PS adds to element (m,n), over k ascending, from +0: first elements of the pairs in one
-//     sum, second ones in another, each product and addition rounded once to nearest even; then the
-//     two sums are added, then that to C. Subnormal inputs are zeros, results that are subnormal
-//     after rounding become zeros, MXCSR is not used. A NaN comes out quiet; which of several is
-//     not said there, and not relied on.
+//   - Palette 0 is the initial state, palette 1 has 8 tiles of at most 16 rows of 64 bytes.
+//
+// Reserved
+//
+//	  bytes, a size beyond that, or one of rows and colsb alone being 0 is a general protection
+//	  fault that leaves the old configuration. A new configuration clears all tiles.
+//	- A tile that is used must be configured, with rows of a multiple of 4 bytes; start_row must
+//	  lie inside of it. A load or store that faults keeps the rows that it has done and leaves in
+//	  start_row where it goes on; every instruction that ends sets it to 0.
+//	- Loads, TILEZERO and products leave 0 beyond colsb and rows of the tile that they write.
+//	- TDPBF16PS adds to element (m,n), over k ascending, from +0: first elements of the pairs in
+//
+// one
+//
+//	sum, second ones in another, each product and addition rounded once to nearest even; then the
+//	two sums are added, then that to C. Subnormal inputs are zeros, results that are subnormal
+//	after rounding become zeros, MXCSR is not used. A NaN comes out quiet; which of several is
+//	not said there, and not relied on.
 //
 // # Duties of the caller
 //

@@ -18,8 +18,8 @@ const (
 )
 
 // plain executes the instruction at pc if it is one of the few that stand between those of tiles in
-// a loop, and says where the next one is: on 64-bit registers MOV, LEA, ADD, SUB, CMP, INC, DEC, and
-// jumps to an offset. It saves a stop of the thread.
+// a loop, and says where the next one is: on 64-bit registers MOV, LEA, ADD, SUB, CMP, INC, DEC,
+// and jumps to an offset. It saves a stop of the thread.
 func plain(code []byte, pc uint64, regs *[16]uint64, flags *uint64) (uint64, bool) {
 	if len(code) < 7 { // no more than that is looked at
 		return 0, false

@@ -270,5 +270,11 @@ func access(do func([]Span) (int, error), spans []Span) (int, error) {
 // canonical says whether bits 63 to 47 are the same.
 func canonical(addr uint64) bool { return int64(addr)<<16>>16 == int64(addr) }
 
-func ud(rule string, args ...any) error { return &Fault{Kind: UD, Rule: fmt.Sprintf(rule, args...)} }
-func gp(rule string, args ...any) error { return &Fault{Kind: GP, Rule: fmt.Sprintf(rule, args...)} }
+func ud(rule string, args ...any) error {
+	return &Fault{Kind: UD, Rule: fmt.Sprintf(rule,
+		args...)}
+}
+func gp(rule string, args ...any) error {
+	return &Fault{Kind: GP, Rule: fmt.Sprintf(rule,
+		args...)}
+}

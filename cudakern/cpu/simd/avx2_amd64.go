@@ -43,6 +43,18 @@ func slopesAVX2(
 	s *float32, dp *float32, words *uint64, n int, lse *float32, delta *float32, scale float32,
 )
 
+// capAVX2 turns scores s [n, lanes] into cap tanh(s/cap), in place; curve is the numbers of
+// the cap. NaN stays, an infinity becomes the cap. n is at least 1.
+//
+//go:noescape
+func capAVX2(s *float32, n int, curve *float32)
+
+// bendAVX2 is cap, and turns dp [n, lanes] into (dp - delta) (1 - tanh^2(s/cap)), in place, for
+// slopes with a delta of 0. n is at least 1.
+//
+//go:noescape
+func bendAVX2(s *float32, dp *float32, n int, delta *float32, curve *float32)
+
 // packAVX2 sets panel dst [width, lanes] to the columns of rows items[i] of src, each
 // rowBytes long; of lanes, vecs vectors. dst goes on to a multiple of a vector
 // in its rows.

@@ -124,47 +124,119 @@ DATA constsAVX2<>+464(SB)/4, $0x00000040
 DATA constsAVX2<>+468(SB)/4, $0x00000040
 DATA constsAVX2<>+472(SB)/4, $0x00000040
 DATA constsAVX2<>+476(SB)/4, $0x00000040
-DATA constsAVX2<>+480(SB)/4, $0x00000001
-DATA constsAVX2<>+484(SB)/4, $0x00000002
-DATA constsAVX2<>+488(SB)/4, $0x00000004
-DATA constsAVX2<>+492(SB)/4, $0x00000008
-DATA constsAVX2<>+496(SB)/4, $0x00000010
-DATA constsAVX2<>+500(SB)/4, $0x00000020
-DATA constsAVX2<>+504(SB)/4, $0x00000040
-DATA constsAVX2<>+508(SB)/4, $0x00000080
-DATA constsAVX2<>+512(SB)/4, $0x00000100
-DATA constsAVX2<>+516(SB)/4, $0x00000200
-DATA constsAVX2<>+520(SB)/4, $0x00000400
-DATA constsAVX2<>+524(SB)/4, $0x00000800
-DATA constsAVX2<>+528(SB)/4, $0x00001000
-DATA constsAVX2<>+532(SB)/4, $0x00002000
-DATA constsAVX2<>+536(SB)/4, $0x00004000
-DATA constsAVX2<>+540(SB)/4, $0x00008000
-DATA constsAVX2<>+544(SB)/4, $0x00010000
-DATA constsAVX2<>+548(SB)/4, $0x00020000
-DATA constsAVX2<>+552(SB)/4, $0x00040000
-DATA constsAVX2<>+556(SB)/4, $0x00080000
-DATA constsAVX2<>+560(SB)/4, $0x00100000
-DATA constsAVX2<>+564(SB)/4, $0x00200000
-DATA constsAVX2<>+568(SB)/4, $0x00400000
-DATA constsAVX2<>+572(SB)/4, $0x00800000
-DATA constsAVX2<>+576(SB)/4, $0xffffffff
-DATA constsAVX2<>+580(SB)/4, $0xffffffff
-DATA constsAVX2<>+584(SB)/4, $0xffffffff
-DATA constsAVX2<>+588(SB)/4, $0xffffffff
-DATA constsAVX2<>+592(SB)/4, $0xffffffff
-DATA constsAVX2<>+596(SB)/4, $0xffffffff
-DATA constsAVX2<>+600(SB)/4, $0xffffffff
-DATA constsAVX2<>+604(SB)/4, $0xffffffff
-DATA constsAVX2<>+608(SB)/4, $0x00000000
-DATA constsAVX2<>+612(SB)/4, $0x00000000
-DATA constsAVX2<>+616(SB)/4, $0x00000000
-DATA constsAVX2<>+620(SB)/4, $0x00000000
-DATA constsAVX2<>+624(SB)/4, $0x00000000
-DATA constsAVX2<>+628(SB)/4, $0x00000000
-DATA constsAVX2<>+632(SB)/4, $0x00000000
-DATA constsAVX2<>+636(SB)/4, $0x00000000
-GLOBL constsAVX2<>(SB), RODATA|NOPTR, $640
+DATA constsAVX2<>+480(SB)/4, $0x80000000
+DATA constsAVX2<>+484(SB)/4, $0x80000000
+DATA constsAVX2<>+488(SB)/4, $0x80000000
+DATA constsAVX2<>+492(SB)/4, $0x80000000
+DATA constsAVX2<>+496(SB)/4, $0x80000000
+DATA constsAVX2<>+500(SB)/4, $0x80000000
+DATA constsAVX2<>+504(SB)/4, $0x80000000
+DATA constsAVX2<>+508(SB)/4, $0x80000000
+DATA constsAVX2<>+512(SB)/4, $0x3f800000
+DATA constsAVX2<>+516(SB)/4, $0x3f800000
+DATA constsAVX2<>+520(SB)/4, $0x3f800000
+DATA constsAVX2<>+524(SB)/4, $0x3f800000
+DATA constsAVX2<>+528(SB)/4, $0x3f800000
+DATA constsAVX2<>+532(SB)/4, $0x3f800000
+DATA constsAVX2<>+536(SB)/4, $0x3f800000
+DATA constsAVX2<>+540(SB)/4, $0x3f800000
+DATA constsAVX2<>+544(SB)/4, $0x40000000
+DATA constsAVX2<>+548(SB)/4, $0x40000000
+DATA constsAVX2<>+552(SB)/4, $0x40000000
+DATA constsAVX2<>+556(SB)/4, $0x40000000
+DATA constsAVX2<>+560(SB)/4, $0x40000000
+DATA constsAVX2<>+564(SB)/4, $0x40000000
+DATA constsAVX2<>+568(SB)/4, $0x40000000
+DATA constsAVX2<>+572(SB)/4, $0x40000000
+DATA constsAVX2<>+576(SB)/4, $0xbfcae00d
+DATA constsAVX2<>+580(SB)/4, $0xbfcae00d
+DATA constsAVX2<>+584(SB)/4, $0xbfcae00d
+DATA constsAVX2<>+588(SB)/4, $0xbfcae00d
+DATA constsAVX2<>+592(SB)/4, $0xbfcae00d
+DATA constsAVX2<>+596(SB)/4, $0xbfcae00d
+DATA constsAVX2<>+600(SB)/4, $0xbfcae00d
+DATA constsAVX2<>+604(SB)/4, $0xbfcae00d
+DATA constsAVX2<>+608(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+612(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+616(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+620(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+624(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+628(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+632(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+636(SB)/4, $0xc2fe0000
+DATA constsAVX2<>+640(SB)/4, $0xbf19999a
+DATA constsAVX2<>+644(SB)/4, $0xbf19999a
+DATA constsAVX2<>+648(SB)/4, $0xbf19999a
+DATA constsAVX2<>+652(SB)/4, $0xbf19999a
+DATA constsAVX2<>+656(SB)/4, $0xbf19999a
+DATA constsAVX2<>+660(SB)/4, $0xbf19999a
+DATA constsAVX2<>+664(SB)/4, $0xbf19999a
+DATA constsAVX2<>+668(SB)/4, $0xbf19999a
+DATA constsAVX2<>+672(SB)/4, $0xbd23fe96
+DATA constsAVX2<>+676(SB)/4, $0xbd23fe96
+DATA constsAVX2<>+680(SB)/4, $0xbd23fe96
+DATA constsAVX2<>+684(SB)/4, $0xbd23fe96
+DATA constsAVX2<>+688(SB)/4, $0xbd23fe96
+DATA constsAVX2<>+692(SB)/4, $0xbd23fe96
+DATA constsAVX2<>+696(SB)/4, $0xbd23fe96
+DATA constsAVX2<>+700(SB)/4, $0xbd23fe96
+DATA constsAVX2<>+704(SB)/4, $0x3afc0ccb
+DATA constsAVX2<>+708(SB)/4, $0x3afc0ccb
+DATA constsAVX2<>+712(SB)/4, $0x3afc0ccb
+DATA constsAVX2<>+716(SB)/4, $0x3afc0ccb
+DATA constsAVX2<>+720(SB)/4, $0x3afc0ccb
+DATA constsAVX2<>+724(SB)/4, $0x3afc0ccb
+DATA constsAVX2<>+728(SB)/4, $0x3afc0ccb
+DATA constsAVX2<>+732(SB)/4, $0x3afc0ccb
+DATA constsAVX2<>+736(SB)/4, $0xb8bdade8
+DATA constsAVX2<>+740(SB)/4, $0xb8bdade8
+DATA constsAVX2<>+744(SB)/4, $0xb8bdade8
+DATA constsAVX2<>+748(SB)/4, $0xb8bdade8
+DATA constsAVX2<>+752(SB)/4, $0xb8bdade8
+DATA constsAVX2<>+756(SB)/4, $0xb8bdade8
+DATA constsAVX2<>+760(SB)/4, $0xb8bdade8
+DATA constsAVX2<>+764(SB)/4, $0xb8bdade8
+DATA constsAVX2<>+768(SB)/4, $0x00000001
+DATA constsAVX2<>+772(SB)/4, $0x00000002
+DATA constsAVX2<>+776(SB)/4, $0x00000004
+DATA constsAVX2<>+780(SB)/4, $0x00000008
+DATA constsAVX2<>+784(SB)/4, $0x00000010
+DATA constsAVX2<>+788(SB)/4, $0x00000020
+DATA constsAVX2<>+792(SB)/4, $0x00000040
+DATA constsAVX2<>+796(SB)/4, $0x00000080
+DATA constsAVX2<>+800(SB)/4, $0x00000100
+DATA constsAVX2<>+804(SB)/4, $0x00000200
+DATA constsAVX2<>+808(SB)/4, $0x00000400
+DATA constsAVX2<>+812(SB)/4, $0x00000800
+DATA constsAVX2<>+816(SB)/4, $0x00001000
+DATA constsAVX2<>+820(SB)/4, $0x00002000
+DATA constsAVX2<>+824(SB)/4, $0x00004000
+DATA constsAVX2<>+828(SB)/4, $0x00008000
+DATA constsAVX2<>+832(SB)/4, $0x00010000
+DATA constsAVX2<>+836(SB)/4, $0x00020000
+DATA constsAVX2<>+840(SB)/4, $0x00040000
+DATA constsAVX2<>+844(SB)/4, $0x00080000
+DATA constsAVX2<>+848(SB)/4, $0x00100000
+DATA constsAVX2<>+852(SB)/4, $0x00200000
+DATA constsAVX2<>+856(SB)/4, $0x00400000
+DATA constsAVX2<>+860(SB)/4, $0x00800000
+DATA constsAVX2<>+864(SB)/4, $0xffffffff
+DATA constsAVX2<>+868(SB)/4, $0xffffffff
+DATA constsAVX2<>+872(SB)/4, $0xffffffff
+DATA constsAVX2<>+876(SB)/4, $0xffffffff
+DATA constsAVX2<>+880(SB)/4, $0xffffffff
+DATA constsAVX2<>+884(SB)/4, $0xffffffff
+DATA constsAVX2<>+888(SB)/4, $0xffffffff
+DATA constsAVX2<>+892(SB)/4, $0xffffffff
+DATA constsAVX2<>+896(SB)/4, $0x00000000
+DATA constsAVX2<>+900(SB)/4, $0x00000000
+DATA constsAVX2<>+904(SB)/4, $0x00000000
+DATA constsAVX2<>+908(SB)/4, $0x00000000
+DATA constsAVX2<>+912(SB)/4, $0x00000000
+DATA constsAVX2<>+916(SB)/4, $0x00000000
+DATA constsAVX2<>+920(SB)/4, $0x00000000
+DATA constsAVX2<>+924(SB)/4, $0x00000000
+GLOBL constsAVX2<>(SB), RODATA|NOPTR, $928
 
 // func scoresAVX2(dst *float32, qt *float32, k *float32, stride int, n int, d int, vecs int)
 // Requires: AVX, CMOV, FMA3, MMX+
@@ -1798,12 +1870,12 @@ loop42:
 	VMOVUPS      32(R8), Y5
 	VMOVUPS      64(R8), Y6
 	VPBROADCASTD (CX), Y7
-	VPAND        constsAVX2<>+480(SB), Y7, Y8
-	VPCMPEQD     constsAVX2<>+480(SB), Y8, Y8
-	VPAND        constsAVX2<>+512(SB), Y7, Y9
-	VPCMPEQD     constsAVX2<>+512(SB), Y9, Y9
-	VPAND        constsAVX2<>+544(SB), Y7, Y7
-	VPCMPEQD     constsAVX2<>+544(SB), Y7, Y7
+	VPAND        constsAVX2<>+768(SB), Y7, Y8
+	VPCMPEQD     constsAVX2<>+768(SB), Y8, Y8
+	VPAND        constsAVX2<>+800(SB), Y7, Y9
+	VPCMPEQD     constsAVX2<>+800(SB), Y9, Y9
+	VPAND        constsAVX2<>+832(SB), Y7, Y7
+	VPCMPEQD     constsAVX2<>+832(SB), Y7, Y7
 	VBLENDVPS    Y8, Y4, Y3, Y4
 	VMAXPS       Y0, Y4, Y0
 	VBLENDVPS    Y9, Y5, Y3, Y5
@@ -2145,12 +2217,12 @@ TEXT ·slopesAVX2(SB), NOSPLIT, $0-52
 
 loop53:
 	VPBROADCASTD (DX), Y2
-	VPAND        constsAVX2<>+480(SB), Y2, Y3
-	VPCMPEQD     constsAVX2<>+480(SB), Y3, Y3
-	VPAND        constsAVX2<>+512(SB), Y2, Y4
-	VPCMPEQD     constsAVX2<>+512(SB), Y4, Y4
-	VPAND        constsAVX2<>+544(SB), Y2, Y2
-	VPCMPEQD     constsAVX2<>+544(SB), Y2, Y2
+	VPAND        constsAVX2<>+768(SB), Y2, Y3
+	VPCMPEQD     constsAVX2<>+768(SB), Y3, Y3
+	VPAND        constsAVX2<>+800(SB), Y2, Y4
+	VPCMPEQD     constsAVX2<>+800(SB), Y4, Y4
+	VPAND        constsAVX2<>+832(SB), Y2, Y2
+	VPCMPEQD     constsAVX2<>+832(SB), Y2, Y2
 	VMOVUPS      (AX), Y5
 	VSUBPS       (SI), Y5, Y5
 	VMULPS       constsAVX2<>+224(SB), Y5, Y5
@@ -2319,6 +2391,297 @@ done52:
 	VZEROUPPER
 	RET
 
+// func capAVX2(s *float32, n int, curve *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·capAVX2(SB), NOSPLIT, $0-24
+	MOVQ         s+0(FP), AX
+	MOVQ         n+8(FP), CX
+	MOVQ         curve+16(FP), DX
+	VBROADCASTSS (DX), Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVUPS      constsAVX2<>+608(SB), Y3
+	VMOVUPS      constsAVX2<>+544(SB), Y4
+
+loop55:
+	VMOVUPS      (AX), Y5
+	VORPS        constsAVX2<>+480(SB), Y5, Y6
+	VMULPS       Y1, Y6, Y7
+	VFMADD231PS  Y0, Y6, Y7
+	VMAXPS       Y7, Y3, Y7
+	VADDPS       constsAVX2<>+352(SB), Y7, Y8
+	VSUBPS       constsAVX2<>+352(SB), Y8, Y10
+	VSUBPS       Y10, Y7, Y10
+	VPSLLD       $0x17, Y8, Y8
+	VMOVAPS      constsAVX2<>+0(SB), Y9
+	VFMADD213PS  constsAVX2<>+32(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+64(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+96(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+128(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+160(SB), Y10, Y9
+	VMULPS       Y10, Y9, Y9
+	VSUBPS       constsAVX2<>+512(SB), Y8, Y10
+	VFMADD231PS  Y9, Y8, Y10
+	VFMADD213PS  Y8, Y8, Y9
+	VADDPS       Y4, Y10, Y8
+	VCMPPS       $0x01, constsAVX2<>+576(SB), Y7, Y11
+	VADDPS       Y9, Y9, Y9
+	VBLENDVPS    Y11, Y9, Y10, Y10
+	VANDPS       Y2, Y11, Y9
+	VDIVPS       Y8, Y10, Y10
+	VCMPPS       $0x01, constsAVX2<>+640(SB), Y7, Y8
+	VMULPS       Y7, Y7, Y7
+	VMOVUPS      constsAVX2<>+736(SB), Y11
+	VFMADD213PS  constsAVX2<>+704(SB), Y7, Y11
+	VFMADD213PS  constsAVX2<>+672(SB), Y7, Y11
+	VMULPS       Y7, Y11, Y11
+	VFNMSUB213PS Y6, Y6, Y11
+	VFNMADD231PS Y2, Y10, Y9
+	VBLENDVPS    Y8, Y9, Y11, Y11
+	VANDPS       constsAVX2<>+480(SB), Y5, Y5
+	VXORPS       Y11, Y5, Y5
+	VMOVUPS      Y5, (AX)
+	VMOVUPS      32(AX), Y5
+	VORPS        constsAVX2<>+480(SB), Y5, Y6
+	VMULPS       Y1, Y6, Y7
+	VFMADD231PS  Y0, Y6, Y7
+	VMAXPS       Y7, Y3, Y7
+	VADDPS       constsAVX2<>+352(SB), Y7, Y8
+	VSUBPS       constsAVX2<>+352(SB), Y8, Y10
+	VSUBPS       Y10, Y7, Y10
+	VPSLLD       $0x17, Y8, Y8
+	VMOVAPS      constsAVX2<>+0(SB), Y9
+	VFMADD213PS  constsAVX2<>+32(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+64(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+96(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+128(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+160(SB), Y10, Y9
+	VMULPS       Y10, Y9, Y9
+	VSUBPS       constsAVX2<>+512(SB), Y8, Y10
+	VFMADD231PS  Y9, Y8, Y10
+	VFMADD213PS  Y8, Y8, Y9
+	VADDPS       Y4, Y10, Y8
+	VCMPPS       $0x01, constsAVX2<>+576(SB), Y7, Y11
+	VADDPS       Y9, Y9, Y9
+	VBLENDVPS    Y11, Y9, Y10, Y10
+	VANDPS       Y2, Y11, Y9
+	VDIVPS       Y8, Y10, Y10
+	VCMPPS       $0x01, constsAVX2<>+640(SB), Y7, Y8
+	VMULPS       Y7, Y7, Y7
+	VMOVUPS      constsAVX2<>+736(SB), Y11
+	VFMADD213PS  constsAVX2<>+704(SB), Y7, Y11
+	VFMADD213PS  constsAVX2<>+672(SB), Y7, Y11
+	VMULPS       Y7, Y11, Y11
+	VFNMSUB213PS Y6, Y6, Y11
+	VFNMADD231PS Y2, Y10, Y9
+	VBLENDVPS    Y8, Y9, Y11, Y11
+	VANDPS       constsAVX2<>+480(SB), Y5, Y5
+	VXORPS       Y11, Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	VMOVUPS      64(AX), Y5
+	VORPS        constsAVX2<>+480(SB), Y5, Y6
+	VMULPS       Y1, Y6, Y7
+	VFMADD231PS  Y0, Y6, Y7
+	VMAXPS       Y7, Y3, Y7
+	VADDPS       constsAVX2<>+352(SB), Y7, Y8
+	VSUBPS       constsAVX2<>+352(SB), Y8, Y10
+	VSUBPS       Y10, Y7, Y10
+	VPSLLD       $0x17, Y8, Y8
+	VMOVAPS      constsAVX2<>+0(SB), Y9
+	VFMADD213PS  constsAVX2<>+32(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+64(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+96(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+128(SB), Y10, Y9
+	VFMADD213PS  constsAVX2<>+160(SB), Y10, Y9
+	VMULPS       Y10, Y9, Y9
+	VSUBPS       constsAVX2<>+512(SB), Y8, Y10
+	VFMADD231PS  Y9, Y8, Y10
+	VFMADD213PS  Y8, Y8, Y9
+	VADDPS       Y4, Y10, Y8
+	VCMPPS       $0x01, constsAVX2<>+576(SB), Y7, Y11
+	VADDPS       Y9, Y9, Y9
+	VBLENDVPS    Y11, Y9, Y10, Y10
+	VANDPS       Y2, Y11, Y9
+	VDIVPS       Y8, Y10, Y10
+	VCMPPS       $0x01, constsAVX2<>+640(SB), Y7, Y8
+	VMULPS       Y7, Y7, Y7
+	VMOVUPS      constsAVX2<>+736(SB), Y11
+	VFMADD213PS  constsAVX2<>+704(SB), Y7, Y11
+	VFMADD213PS  constsAVX2<>+672(SB), Y7, Y11
+	VMULPS       Y7, Y11, Y11
+	VFNMSUB213PS Y6, Y6, Y11
+	VFNMADD231PS Y2, Y10, Y9
+	VBLENDVPS    Y8, Y9, Y11, Y11
+	VANDPS       constsAVX2<>+480(SB), Y5, Y5
+	VXORPS       Y11, Y5, Y5
+	VMOVUPS      Y5, 64(AX)
+	ADDQ         $+96, AX
+	DECQ         CX
+	JNZ          loop55
+	VZEROUPPER
+	RET
+
+// func bendAVX2(s *float32, dp *float32, n int, delta *float32, curve *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·bendAVX2(SB), NOSPLIT, $0-40
+	MOVQ         s+0(FP), AX
+	MOVQ         dp+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         delta+24(FP), BX
+	MOVQ         curve+32(FP), SI
+	VBROADCASTSS (SI), Y0
+	VBROADCASTSS 4(SI), Y1
+	VBROADCASTSS 8(SI), Y2
+	VMOVUPS      constsAVX2<>+608(SB), Y3
+	VMOVUPS      constsAVX2<>+544(SB), Y4
+	VBROADCASTSS 12(SI), Y5
+
+loop56:
+	VMOVUPS     (AX), Y6
+	VORPS       constsAVX2<>+480(SB), Y6, Y7
+	VMULPS      Y1, Y7, Y8
+	VFMADD231PS Y0, Y7, Y8
+	VMAXPS      Y8, Y3, Y8
+	VADDPS      constsAVX2<>+352(SB), Y8, Y9
+	VSUBPS      constsAVX2<>+352(SB), Y9, Y11
+	VSUBPS      Y11, Y8, Y11
+	VPSLLD      $0x17, Y9, Y9
+	VMOVAPS     constsAVX2<>+0(SB), Y10
+	VFMADD213PS constsAVX2<>+32(SB), Y11, Y10
+	VFMADD213PS constsAVX2<>+64(SB), Y11, Y10
+	VFMADD213PS constsAVX2<>+96(SB), Y11, Y10
+	VFMADD213PS constsAVX2<>+128(SB), Y11, Y10
+	VFMADD213PS constsAVX2<>+160(SB), Y11, Y10
+	VMULPS      Y11, Y10, Y10
+	VSUBPS      constsAVX2<>+512(SB), Y9, Y11
+	VFMADD231PS Y10, Y9, Y11
+	VFMADD213PS Y9, Y9, Y10
+	VADDPS      Y4, Y11, Y9
+	VCMPPS      $0x01, constsAVX2<>+576(SB), Y8, Y12
+	VADDPS      Y10, Y10, Y13
+	VBLENDVPS   Y12, Y13, Y11, Y11
+	VANDPS      Y2, Y12, Y12
+
+	// r = 2 / (1 + u): the slope is u r^2, the quotient's half is over r.
+	VDIVPS       Y9, Y4, Y9
+	VMULPS       Y9, Y10, Y10
+	VMULPS       Y9, Y10, Y10
+	VMULPS       Y9, Y11, Y11
+	VCMPPS       $0x01, constsAVX2<>+640(SB), Y8, Y9
+	VMULPS       Y8, Y8, Y8
+	VMOVUPS      constsAVX2<>+736(SB), Y13
+	VFMADD213PS  constsAVX2<>+704(SB), Y8, Y13
+	VFMADD213PS  constsAVX2<>+672(SB), Y8, Y13
+	VMULPS       Y8, Y13, Y13
+	VFNMSUB213PS Y7, Y7, Y13
+	VFNMADD231PS Y5, Y11, Y12
+	VBLENDVPS    Y9, Y12, Y13, Y13
+	VANDPS       constsAVX2<>+480(SB), Y6, Y6
+	VXORPS       Y13, Y6, Y6
+	VMOVUPS      Y6, (AX)
+	VMOVUPS      (CX), Y6
+	VSUBPS       (BX), Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VMOVUPS      Y6, (CX)
+	VMOVUPS      32(AX), Y6
+	VORPS        constsAVX2<>+480(SB), Y6, Y7
+	VMULPS       Y1, Y7, Y8
+	VFMADD231PS  Y0, Y7, Y8
+	VMAXPS       Y8, Y3, Y8
+	VADDPS       constsAVX2<>+352(SB), Y8, Y9
+	VSUBPS       constsAVX2<>+352(SB), Y9, Y11
+	VSUBPS       Y11, Y8, Y11
+	VPSLLD       $0x17, Y9, Y9
+	VMOVAPS      constsAVX2<>+0(SB), Y10
+	VFMADD213PS  constsAVX2<>+32(SB), Y11, Y10
+	VFMADD213PS  constsAVX2<>+64(SB), Y11, Y10
+	VFMADD213PS  constsAVX2<>+96(SB), Y11, Y10
+	VFMADD213PS  constsAVX2<>+128(SB), Y11, Y10
+	VFMADD213PS  constsAVX2<>+160(SB), Y11, Y10
+	VMULPS       Y11, Y10, Y10
+	VSUBPS       constsAVX2<>+512(SB), Y9, Y11
+	VFMADD231PS  Y10, Y9, Y11
+	VFMADD213PS  Y9, Y9, Y10
+	VADDPS       Y4, Y11, Y9
+	VCMPPS       $0x01, constsAVX2<>+576(SB), Y8, Y12
+	VADDPS       Y10, Y10, Y13
+	VBLENDVPS    Y12, Y13, Y11, Y11
+	VANDPS       Y2, Y12, Y12
+
+	// r = 2 / (1 + u): the slope is u r^2, the quotient's half is over r.
+	VDIVPS       Y9, Y4, Y9
+	VMULPS       Y9, Y10, Y10
+	VMULPS       Y9, Y10, Y10
+	VMULPS       Y9, Y11, Y11
+	VCMPPS       $0x01, constsAVX2<>+640(SB), Y8, Y9
+	VMULPS       Y8, Y8, Y8
+	VMOVUPS      constsAVX2<>+736(SB), Y13
+	VFMADD213PS  constsAVX2<>+704(SB), Y8, Y13
+	VFMADD213PS  constsAVX2<>+672(SB), Y8, Y13
+	VMULPS       Y8, Y13, Y13
+	VFNMSUB213PS Y7, Y7, Y13
+	VFNMADD231PS Y5, Y11, Y12
+	VBLENDVPS    Y9, Y12, Y13, Y13
+	VANDPS       constsAVX2<>+480(SB), Y6, Y6
+	VXORPS       Y13, Y6, Y6
+	VMOVUPS      Y6, 32(AX)
+	VMOVUPS      32(CX), Y6
+	VSUBPS       32(BX), Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VMOVUPS      Y6, 32(CX)
+	VMOVUPS      64(AX), Y6
+	VORPS        constsAVX2<>+480(SB), Y6, Y7
+	VMULPS       Y1, Y7, Y8
+	VFMADD231PS  Y0, Y7, Y8
+	VMAXPS       Y8, Y3, Y8
+	VADDPS       constsAVX2<>+352(SB), Y8, Y9
+	VSUBPS       constsAVX2<>+352(SB), Y9, Y11
+	VSUBPS       Y11, Y8, Y11
+	VPSLLD       $0x17, Y9, Y9
+	VMOVAPS      constsAVX2<>+0(SB), Y10
+	VFMADD213PS  constsAVX2<>+32(SB), Y11, Y10
+	VFMADD213PS  constsAVX2<>+64(SB), Y11, Y10
+	VFMADD213PS  constsAVX2<>+96(SB), Y11, Y10
+	VFMADD213PS  constsAVX2<>+128(SB), Y11, Y10
+	VFMADD213PS  constsAVX2<>+160(SB), Y11, Y10
+	VMULPS       Y11, Y10, Y10
+	VSUBPS       constsAVX2<>+512(SB), Y9, Y11
+	VFMADD231PS  Y10, Y9, Y11
+	VFMADD213PS  Y9, Y9, Y10
+	VADDPS       Y4, Y11, Y9
+	VCMPPS       $0x01, constsAVX2<>+576(SB), Y8, Y12
+	VADDPS       Y10, Y10, Y13
+	VBLENDVPS    Y12, Y13, Y11, Y11
+	VANDPS       Y2, Y12, Y12
+
+	// r = 2 / (1 + u): the slope is u r^2, the quotient's half is over r.
+	VDIVPS       Y9, Y4, Y9
+	VMULPS       Y9, Y10, Y10
+	VMULPS       Y9, Y10, Y10
+	VMULPS       Y9, Y11, Y11
+	VCMPPS       $0x01, constsAVX2<>+640(SB), Y8, Y9
+	VMULPS       Y8, Y8, Y8
+	VMOVUPS      constsAVX2<>+736(SB), Y13
+	VFMADD213PS  constsAVX2<>+704(SB), Y8, Y13
+	VFMADD213PS  constsAVX2<>+672(SB), Y8, Y13
+	VMULPS       Y8, Y13, Y13
+	VFNMSUB213PS Y7, Y7, Y13
+	VFNMADD231PS Y5, Y11, Y12
+	VBLENDVPS    Y9, Y12, Y13, Y13
+	VANDPS       constsAVX2<>+480(SB), Y6, Y6
+	VXORPS       Y13, Y6, Y6
+	VMOVUPS      Y6, 64(AX)
+	VMOVUPS      64(CX), Y6
+	VSUBPS       64(BX), Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VMOVUPS      Y6, 64(CX)
+	ADDQ         $+96, AX
+	ADDQ         $+96, CX
+	DECQ         DX
+	JNZ          loop56
+	VZEROUPPER
+	RET
+
 // func packAVX2(dst *float32, src *float32, items *int, rowBytes int, width int, vecs int)
 // Requires: AVX
 TEXT ·packAVX2(SB), NOSPLIT, $0-48
@@ -2329,14 +2692,14 @@ TEXT ·packAVX2(SB), NOSPLIT, $0-48
 	MOVQ width+32(FP), SI
 	MOVQ vecs+40(FP), DI
 
-loop55:
+loop57:
 	MOVQ AX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole56:
+whole58:
 	CMPQ       R10, $+8
-	JLT        part57
+	JLT        part59
 	LEAQ       (CX)(R9*1), R11
 	MOVQ       (DX), R12
 	IMULQ      BX, R12
@@ -2397,12 +2760,12 @@ whole56:
 	ADDQ       $+768, R8
 	ADDQ       $+32, R9
 	SUBQ       $+8, R10
-	JMP        whole56
+	JMP        whole58
 
-part57:
+part59:
 	TESTQ      R10, R10
-	JZ         done58
-	LEAQ       constsAVX2<>+576(SB), R11
+	JZ         done60
+	LEAQ       constsAVX2<>+864(SB), R11
 	SHLQ       $0x02, R10
 	SUBQ       R10, R11
 	VMOVUPS    32(R11), Y0
@@ -2464,11 +2827,11 @@ part57:
 	VMOVUPS    Y6, 576(R8)
 	VMOVUPS    Y0, 672(R8)
 
-done58:
+done60:
 	ADDQ $+64, DX
 	ADDQ $+32, AX
 	DECQ DI
-	JNZ  loop55
+	JNZ  loop57
 	VZEROUPPER
 	RET
 
@@ -2484,14 +2847,14 @@ TEXT ·packScaledAVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS scale+48(FP), Y0
 	VBROADCASTSS rest+52(FP), Y1
 
-loop59:
+loop61:
 	MOVQ AX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole60:
+whole62:
 	CMPQ        R10, $+8
-	JLT         part61
+	JLT         part63
 	LEAQ        (CX)(R9*1), R11
 	MOVQ        (DX), R12
 	IMULQ       BX, R12
@@ -2568,12 +2931,12 @@ whole60:
 	ADDQ        $+768, R8
 	ADDQ        $+32, R9
 	SUBQ        $+8, R10
-	JMP         whole60
+	JMP         whole62
 
-part61:
+part63:
 	TESTQ       R10, R10
-	JZ          done62
-	LEAQ        constsAVX2<>+576(SB), R11
+	JZ          done64
+	LEAQ        constsAVX2<>+864(SB), R11
 	SHLQ        $0x02, R10
 	SUBQ        R10, R11
 	VMOVUPS     32(R11), Y2
@@ -2651,11 +3014,11 @@ part61:
 	VMOVUPS     Y8, 576(R8)
 	VMOVUPS     Y2, 672(R8)
 
-done62:
+done64:
 	ADDQ $+64, DX
 	ADDQ $+32, AX
 	DECQ DI
-	JNZ  loop59
+	JNZ  loop61
 	VZEROUPPER
 	RET
 
@@ -2669,14 +3032,14 @@ TEXT ·unpackAVX2(SB), NOSPLIT, $0-48
 	MOVQ width+32(FP), SI
 	MOVQ vecs+40(FP), DI
 
-loop63:
+loop65:
 	MOVQ CX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole64:
+whole66:
 	CMPQ       R10, $+8
-	JLT        part65
+	JLT        part67
 	LEAQ       (AX)(R9*1), R11
 	VMOVUPS    (R8), Y0
 	VMOVUPS    96(R8), Y1
@@ -2737,12 +3100,12 @@ whole64:
 	ADDQ       $+768, R8
 	ADDQ       $+32, R9
 	SUBQ       $+8, R10
-	JMP        whole64
+	JMP        whole66
 
-part65:
+part67:
 	TESTQ      R10, R10
-	JZ         done66
-	LEAQ       constsAVX2<>+576(SB), R11
+	JZ         done68
+	LEAQ       constsAVX2<>+864(SB), R11
 	SHLQ       $0x02, R10
 	SUBQ       R10, R11
 	VMOVUPS    32(R11), Y0
@@ -2804,11 +3167,11 @@ part65:
 	IMULQ      BX, R8
 	VMASKMOVPS Y1, Y0, (R9)(R8*1)
 
-done66:
+done68:
 	ADDQ $+64, DX
 	ADDQ $+32, CX
 	DECQ DI
-	JNZ  loop63
+	JNZ  loop65
 	VZEROUPPER
 	RET
 
@@ -2821,20 +3184,20 @@ TEXT ·touchAVX2(SB), NOSPLIT, $0-40
 	MOVQ rowBytes+24(FP), BX
 	MOVQ bytes+32(FP), SI
 
-loop67:
+loop69:
 	MOVQ  (CX), DI
 	IMULQ BX, DI
 	ADDQ  AX, DI
 	MOVQ  SI, R8
 
-line68:
+line70:
 	PREFETCHT1 (DI)
 	ADDQ       $+64, DI
 	SUBQ       $+64, R8
-	JG         line68
+	JG         line70
 	ADDQ       $+8, CX
 	DECQ       DX
-	JNZ        loop67
+	JNZ        loop69
 	RET
 
 // func widenAVX2(dst *float32, src *uint16, to int, from int, rows int, n int)
@@ -2847,40 +3210,40 @@ TEXT ·widenAVX2(SB), NOSPLIT, $0-48
 	MOVQ from+24(FP), SI
 	MOVQ n+40(FP), DI
 
-loop69:
+loop71:
 	MOVQ AX, R8
 	MOVQ CX, R9
 	MOVQ DI, R10
 	SUBQ $+8, R10
-	JL   rest71
+	JL   rest73
 
-many70:
+many72:
 	VPMOVZXWD (R9), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, (R8)
 	ADDQ      $+16, R9
 	ADDQ      $+32, R8
 	SUBQ      $+8, R10
-	JGE       many70
+	JGE       many72
 
-rest71:
+rest73:
 	ADDQ $+8, R10
-	JZ   done73
+	JZ   done75
 
-one72:
+one74:
 	MOVWLZX (R9), R11
 	SHLL    $0x10, R11
 	MOVL    R11, (R8)
 	ADDQ    $+2, R9
 	ADDQ    $+4, R8
 	DECQ    R10
-	JNZ     one72
+	JNZ     one74
 
-done73:
+done75:
 	ADDQ BX, AX
 	ADDQ SI, CX
 	DECQ DX
-	JNZ  loop69
+	JNZ  loop71
 	VZEROUPPER
 	RET
 
@@ -2894,9 +3257,9 @@ TEXT ·narrowAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS constsAVX2<>+416(SB), Y1
 	VMOVUPS constsAVX2<>+448(SB), Y2
 	SHRQ    $0x03, DX
-	JZ      done74
+	JZ      done76
 
-loop75:
+loop77:
 	VMOVUPS   (CX), Y3
 	VPSRLD    $0x10, Y3, Y4
 	VPOR      Y2, Y4, Y5
@@ -2912,9 +3275,9 @@ loop75:
 	ADDQ      $+32, CX
 	ADDQ      $+16, AX
 	DECQ      DX
-	JNZ       loop75
+	JNZ       loop77
 
-done74:
+done76:
 	VZEROUPPER
 	RET
 
@@ -2927,24 +3290,24 @@ TEXT ·finiteAVX2(SB), NOSPLIT, $0-33
 	MOVQ   width+24(FP), BX
 	VXORPS Y0, Y0, Y0
 
-loop76:
+loop78:
 	MOVQ BX, SI
 	XORQ DI, DI
 
-whole77:
+whole79:
 	CMPQ    SI, $+8
-	JLT     part78
+	JLT     part80
 	VMOVUPS (AX)(DI*1), Y1
 	VSUBPS  Y1, Y1, Y1
 	VADDPS  Y1, Y0, Y0
 	ADDQ    $+32, DI
 	SUBQ    $+8, SI
-	JMP     whole77
+	JMP     whole79
 
-part78:
+part80:
 	TESTQ      SI, SI
-	JZ         done79
-	LEAQ       constsAVX2<>+576(SB), R8
+	JZ         done81
+	LEAQ       constsAVX2<>+864(SB), R8
 	SHLQ       $0x02, SI
 	SUBQ       SI, R8
 	VMOVUPS    32(R8), Y1
@@ -2952,10 +3315,10 @@ part78:
 	VSUBPS     Y1, Y1, Y1
 	VADDPS     Y1, Y0, Y0
 
-done79:
+done81:
 	ADDQ      CX, AX
 	DECQ      DX
-	JNZ       loop76
+	JNZ       loop78
 	VXORPS    Y1, Y1, Y1
 	VCMPPS    $0x04, Y1, Y0, Y0
 	VMOVMSKPS Y0, AX
@@ -2974,15 +3337,15 @@ TEXT ·deltaAVX2(SB), NOSPLIT, $0-40
 	MOVQ n+24(FP), BX
 	MOVQ width+32(FP), SI
 
-loop80:
+loop82:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   SI, DI
 	XORQ   R8, R8
 
-whole81:
+whole83:
 	CMPQ         DI, $+8
-	JLT          part82
+	JLT          part84
 	VMOVUPS      (CX)(R8*1), Y2
 	VMOVUPS      (DX)(R8*1), Y3
 	VEXTRACTF128 $0x01, Y2, X4
@@ -2995,12 +3358,12 @@ whole81:
 	VFMADD231PD  Y4, Y5, Y1
 	ADDQ         $+32, R8
 	SUBQ         $+8, DI
-	JMP          whole81
+	JMP          whole83
 
-part82:
+part84:
 	TESTQ        DI, DI
-	JZ           done83
-	LEAQ         constsAVX2<>+576(SB), R9
+	JZ           done85
+	LEAQ         constsAVX2<>+864(SB), R9
 	SHLQ         $0x02, DI
 	SUBQ         DI, R9
 	VMOVUPS      32(R9), Y2
@@ -3015,7 +3378,7 @@ part82:
 	VFMADD231PD  Y3, Y2, Y0
 	VFMADD231PD  Y4, Y5, Y1
 
-done83:
+done85:
 	VADDPD       Y0, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPD       X1, X0, X0
@@ -3026,7 +3389,7 @@ done83:
 	LEAQ         (DX)(SI*4), DX
 	ADDQ         $+4, AX
 	DECQ         BX
-	JNZ          loop80
+	JNZ          loop82
 	VZEROUPPER
 	RET
 
@@ -3039,9 +3402,9 @@ TEXT ·scaleAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSD by+24(FP), Y0
 	XORQ         BX, BX
 
-whole84:
+whole86:
 	CMPQ         DX, $+8
-	JLT          part85
+	JLT          part87
 	VMOVUPS      (CX)(BX*1), Y1
 	VEXTRACTF128 $0x01, Y1, X3
 	VCVTPS2PD    X1, Y2
@@ -3054,12 +3417,12 @@ whole84:
 	VMOVUPS      Y1, (AX)(BX*1)
 	ADDQ         $+32, BX
 	SUBQ         $+8, DX
-	JMP          whole84
+	JMP          whole86
 
-part85:
+part87:
 	TESTQ        DX, DX
-	JZ           done86
-	LEAQ         constsAVX2<>+576(SB), SI
+	JZ           done88
+	LEAQ         constsAVX2<>+864(SB), SI
 	SHLQ         $0x02, DX
 	SUBQ         DX, SI
 	VMOVUPS      32(SI), Y1
@@ -3074,7 +3437,7 @@ part85:
 	VINSERTF128  $0x01, X4, Y2, Y2
 	VMASKMOVPS   Y2, Y1, (AX)(BX*1)
 
-done86:
+done88:
 	VZEROUPPER
 	RET
 
@@ -3086,21 +3449,21 @@ TEXT ·accumulateAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 
-whole87:
+whole89:
 	CMPQ    DX, $+8
-	JLT     part88
+	JLT     part90
 	VMOVUPS (CX)(BX*1), Y0
 	VMOVUPS (AX)(BX*1), Y1
 	VADDPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $+8, DX
-	JMP     whole87
+	JMP     whole89
 
-part88:
+part90:
 	TESTQ      DX, DX
-	JZ         done89
-	LEAQ       constsAVX2<>+576(SB), SI
+	JZ         done91
+	LEAQ       constsAVX2<>+864(SB), SI
 	SHLQ       $0x02, DX
 	SUBQ       DX, SI
 	VMOVUPS    32(SI), Y0
@@ -3109,7 +3472,7 @@ part88:
 	VADDPS     Y1, Y2, Y2
 	VMASKMOVPS Y2, Y0, (AX)(BX*1)
 
-done89:
+done91:
 	VZEROUPPER
 	RET
 
@@ -3132,7 +3495,7 @@ TEXT ·peakAVX2(SB), NOSPLIT, $0-8
 	VXORPS Y12, Y12, Y12
 	VXORPS Y13, Y13, Y13
 
-loop90:
+loop92:
 	VFMADD231PS Y0, Y1, Y2
 	VFMADD231PS Y0, Y1, Y3
 	VFMADD231PS Y0, Y1, Y4
@@ -3230,6 +3593,6 @@ loop90:
 	VFMADD231PS Y0, Y1, Y12
 	VFMADD231PS Y0, Y1, Y13
 	DECQ        AX
-	JNZ         loop90
+	JNZ         loop92
 	VZEROUPPER
 	RET

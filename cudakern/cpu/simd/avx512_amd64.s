@@ -244,7 +244,263 @@ DATA constsAVX512<>+944(SB)/4, $0x00000040
 DATA constsAVX512<>+948(SB)/4, $0x00000040
 DATA constsAVX512<>+952(SB)/4, $0x00000040
 DATA constsAVX512<>+956(SB)/4, $0x00000040
-GLOBL constsAVX512<>(SB), RODATA|NOPTR, $960
+DATA constsAVX512<>+960(SB)/4, $0x80000000
+DATA constsAVX512<>+964(SB)/4, $0x80000000
+DATA constsAVX512<>+968(SB)/4, $0x80000000
+DATA constsAVX512<>+972(SB)/4, $0x80000000
+DATA constsAVX512<>+976(SB)/4, $0x80000000
+DATA constsAVX512<>+980(SB)/4, $0x80000000
+DATA constsAVX512<>+984(SB)/4, $0x80000000
+DATA constsAVX512<>+988(SB)/4, $0x80000000
+DATA constsAVX512<>+992(SB)/4, $0x80000000
+DATA constsAVX512<>+996(SB)/4, $0x80000000
+DATA constsAVX512<>+1000(SB)/4, $0x80000000
+DATA constsAVX512<>+1004(SB)/4, $0x80000000
+DATA constsAVX512<>+1008(SB)/4, $0x80000000
+DATA constsAVX512<>+1012(SB)/4, $0x80000000
+DATA constsAVX512<>+1016(SB)/4, $0x80000000
+DATA constsAVX512<>+1020(SB)/4, $0x80000000
+DATA constsAVX512<>+1024(SB)/4, $0x3f800000
+DATA constsAVX512<>+1028(SB)/4, $0x3f800000
+DATA constsAVX512<>+1032(SB)/4, $0x3f800000
+DATA constsAVX512<>+1036(SB)/4, $0x3f800000
+DATA constsAVX512<>+1040(SB)/4, $0x3f800000
+DATA constsAVX512<>+1044(SB)/4, $0x3f800000
+DATA constsAVX512<>+1048(SB)/4, $0x3f800000
+DATA constsAVX512<>+1052(SB)/4, $0x3f800000
+DATA constsAVX512<>+1056(SB)/4, $0x3f800000
+DATA constsAVX512<>+1060(SB)/4, $0x3f800000
+DATA constsAVX512<>+1064(SB)/4, $0x3f800000
+DATA constsAVX512<>+1068(SB)/4, $0x3f800000
+DATA constsAVX512<>+1072(SB)/4, $0x3f800000
+DATA constsAVX512<>+1076(SB)/4, $0x3f800000
+DATA constsAVX512<>+1080(SB)/4, $0x3f800000
+DATA constsAVX512<>+1084(SB)/4, $0x3f800000
+DATA constsAVX512<>+1088(SB)/4, $0x40000000
+DATA constsAVX512<>+1092(SB)/4, $0x40000000
+DATA constsAVX512<>+1096(SB)/4, $0x40000000
+DATA constsAVX512<>+1100(SB)/4, $0x40000000
+DATA constsAVX512<>+1104(SB)/4, $0x40000000
+DATA constsAVX512<>+1108(SB)/4, $0x40000000
+DATA constsAVX512<>+1112(SB)/4, $0x40000000
+DATA constsAVX512<>+1116(SB)/4, $0x40000000
+DATA constsAVX512<>+1120(SB)/4, $0x40000000
+DATA constsAVX512<>+1124(SB)/4, $0x40000000
+DATA constsAVX512<>+1128(SB)/4, $0x40000000
+DATA constsAVX512<>+1132(SB)/4, $0x40000000
+DATA constsAVX512<>+1136(SB)/4, $0x40000000
+DATA constsAVX512<>+1140(SB)/4, $0x40000000
+DATA constsAVX512<>+1144(SB)/4, $0x40000000
+DATA constsAVX512<>+1148(SB)/4, $0x40000000
+DATA constsAVX512<>+1152(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1156(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1160(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1164(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1168(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1172(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1176(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1180(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1184(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1188(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1192(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1196(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1200(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1204(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1208(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1212(SB)/4, $0xbfcae00d
+DATA constsAVX512<>+1216(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1220(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1224(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1228(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1232(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1236(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1240(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1244(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1248(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1252(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1256(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1260(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1264(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1268(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1272(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1276(SB)/4, $0xc2fe0000
+DATA constsAVX512<>+1280(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1284(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1288(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1292(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1296(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1300(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1304(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1308(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1312(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1316(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1320(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1324(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1328(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1332(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1336(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1340(SB)/4, $0xbf19999a
+DATA constsAVX512<>+1344(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1348(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1352(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1356(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1360(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1364(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1368(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1372(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1376(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1380(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1384(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1388(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1392(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1396(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1400(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1404(SB)/4, $0xbd23fe96
+DATA constsAVX512<>+1408(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1412(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1416(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1420(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1424(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1428(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1432(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1436(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1440(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1444(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1448(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1452(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1456(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1460(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1464(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1468(SB)/4, $0x3afc0ccb
+DATA constsAVX512<>+1472(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1476(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1480(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1484(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1488(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1492(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1496(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1500(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1504(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1508(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1512(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1516(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1520(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1524(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1528(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1532(SB)/4, $0xb8bdade8
+DATA constsAVX512<>+1536(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1540(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1544(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1548(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1552(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1556(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1560(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1564(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1568(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1572(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1576(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1580(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1584(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1588(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1592(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1596(SB)/4, $0x3920fdde
+DATA constsAVX512<>+1600(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1604(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1608(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1612(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1616(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1620(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1624(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1628(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1632(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1636(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1640(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1644(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1648(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1652(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1656(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1660(SB)/4, $0x3aaf9f29
+DATA constsAVX512<>+1664(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1668(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1672(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1676(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1680(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1684(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1688(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1692(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1696(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1700(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1704(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1708(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1712(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1716(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1720(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1724(SB)/4, $0x3c1d96a6
+DATA constsAVX512<>+1728(SB)/4, $0x3d635774
+DATA constsAVX512<>+1732(SB)/4, $0x3d635774
+DATA constsAVX512<>+1736(SB)/4, $0x3d635774
+DATA constsAVX512<>+1740(SB)/4, $0x3d635774
+DATA constsAVX512<>+1744(SB)/4, $0x3d635774
+DATA constsAVX512<>+1748(SB)/4, $0x3d635774
+DATA constsAVX512<>+1752(SB)/4, $0x3d635774
+DATA constsAVX512<>+1756(SB)/4, $0x3d635774
+DATA constsAVX512<>+1760(SB)/4, $0x3d635774
+DATA constsAVX512<>+1764(SB)/4, $0x3d635774
+DATA constsAVX512<>+1768(SB)/4, $0x3d635774
+DATA constsAVX512<>+1772(SB)/4, $0x3d635774
+DATA constsAVX512<>+1776(SB)/4, $0x3d635774
+DATA constsAVX512<>+1780(SB)/4, $0x3d635774
+DATA constsAVX512<>+1784(SB)/4, $0x3d635774
+DATA constsAVX512<>+1788(SB)/4, $0x3d635774
+DATA constsAVX512<>+1792(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1796(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1800(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1804(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1808(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1812(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1816(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1820(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1824(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1828(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1832(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1836(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1840(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1844(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1848(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1852(SB)/4, $0x3e75fdee
+DATA constsAVX512<>+1856(SB)/4, $0x3f317218
+DATA constsAVX512<>+1860(SB)/4, $0x3f317218
+DATA constsAVX512<>+1864(SB)/4, $0x3f317218
+DATA constsAVX512<>+1868(SB)/4, $0x3f317218
+DATA constsAVX512<>+1872(SB)/4, $0x3f317218
+DATA constsAVX512<>+1876(SB)/4, $0x3f317218
+DATA constsAVX512<>+1880(SB)/4, $0x3f317218
+DATA constsAVX512<>+1884(SB)/4, $0x3f317218
+DATA constsAVX512<>+1888(SB)/4, $0x3f317218
+DATA constsAVX512<>+1892(SB)/4, $0x3f317218
+DATA constsAVX512<>+1896(SB)/4, $0x3f317218
+DATA constsAVX512<>+1900(SB)/4, $0x3f317218
+DATA constsAVX512<>+1904(SB)/4, $0x3f317218
+DATA constsAVX512<>+1908(SB)/4, $0x3f317218
+DATA constsAVX512<>+1912(SB)/4, $0x3f317218
+DATA constsAVX512<>+1916(SB)/4, $0x3f317218
+DATA constsAVX512<>+1920(SB)/4, $0x3f800000
+DATA constsAVX512<>+1924(SB)/4, $0x3f800000
+DATA constsAVX512<>+1928(SB)/4, $0x3f800000
+DATA constsAVX512<>+1932(SB)/4, $0x3f800000
+DATA constsAVX512<>+1936(SB)/4, $0x3f800000
+DATA constsAVX512<>+1940(SB)/4, $0x3f800000
+DATA constsAVX512<>+1944(SB)/4, $0x3f800000
+DATA constsAVX512<>+1948(SB)/4, $0x3f800000
+DATA constsAVX512<>+1952(SB)/4, $0x3f800000
+DATA constsAVX512<>+1956(SB)/4, $0x3f800000
+DATA constsAVX512<>+1960(SB)/4, $0x3f800000
+DATA constsAVX512<>+1964(SB)/4, $0x3f800000
+DATA constsAVX512<>+1968(SB)/4, $0x3f800000
+DATA constsAVX512<>+1972(SB)/4, $0x3f800000
+DATA constsAVX512<>+1976(SB)/4, $0x3f800000
+DATA constsAVX512<>+1980(SB)/4, $0x3f800000
+GLOBL constsAVX512<>(SB), RODATA|NOPTR, $1984
 
 // func scoresAVX512(dst *float32, qt *float32, k *float32, stride int, n int, d int, vecs int)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
@@ -3554,6 +3810,303 @@ done55:
 	VZEROUPPER
 	RET
 
+// func capAVX512(s *float32, n int, curve *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·capAVX512(SB), NOSPLIT, $0-24
+	MOVQ         s+0(FP), AX
+	MOVQ         n+8(FP), CX
+	MOVQ         curve+16(FP), DX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VMOVUPS      constsAVX512<>+1216(SB), Z3
+	VMOVUPS      constsAVX512<>+1088(SB), Z4
+	VMOVUPS      constsAVX512<>+1536(SB), Z5
+	VMOVUPS      constsAVX512<>+1600(SB), Z6
+	VMOVUPS      constsAVX512<>+1664(SB), Z7
+	VMOVUPS      constsAVX512<>+1728(SB), Z8
+	VMOVUPS      constsAVX512<>+1792(SB), Z9
+	VMOVUPS      constsAVX512<>+1856(SB), Z10
+
+loop58:
+	VMOVUPS      (AX), Z11
+	VMOVUPS      64(AX), Z12
+	VMOVUPS      128(AX), Z13
+	VORPS        constsAVX512<>+960(SB), Z11, Z14
+	VMULPS       Z1, Z14, Z17
+	VFMADD231PS  Z0, Z14, Z17
+	VMAXPS       Z17, Z3, Z17
+	VORPS        constsAVX512<>+960(SB), Z12, Z15
+	VMULPS       Z1, Z15, Z18
+	VFMADD231PS  Z0, Z15, Z18
+	VMAXPS       Z18, Z3, Z18
+	VORPS        constsAVX512<>+960(SB), Z13, Z16
+	VMULPS       Z1, Z16, Z19
+	VFMADD231PS  Z0, Z16, Z19
+	VMAXPS       Z19, Z3, Z19
+	VADDPS       constsAVX512<>+704(SB), Z17, Z20
+	VSUBPS       constsAVX512<>+704(SB), Z20, Z26
+	VSUBPS       Z26, Z17, Z26
+	VPSLLD       $0x17, Z20, Z20
+	VMOVAPS      Z5, Z23
+	VADDPS       constsAVX512<>+704(SB), Z18, Z21
+	VSUBPS       constsAVX512<>+704(SB), Z21, Z27
+	VSUBPS       Z27, Z18, Z27
+	VPSLLD       $0x17, Z21, Z21
+	VMOVAPS      Z5, Z24
+	VADDPS       constsAVX512<>+704(SB), Z19, Z22
+	VSUBPS       constsAVX512<>+704(SB), Z22, Z28
+	VSUBPS       Z28, Z19, Z28
+	VPSLLD       $0x17, Z22, Z22
+	VMOVAPS      Z5, Z25
+	VFMADD213PS  Z6, Z26, Z23
+	VFMADD213PS  Z6, Z27, Z24
+	VFMADD213PS  Z6, Z28, Z25
+	VFMADD213PS  Z7, Z26, Z23
+	VFMADD213PS  Z7, Z27, Z24
+	VFMADD213PS  Z7, Z28, Z25
+	VFMADD213PS  Z8, Z26, Z23
+	VFMADD213PS  Z8, Z27, Z24
+	VFMADD213PS  Z8, Z28, Z25
+	VFMADD213PS  Z9, Z26, Z23
+	VFMADD213PS  Z9, Z27, Z24
+	VFMADD213PS  Z9, Z28, Z25
+	VFMADD213PS  Z10, Z26, Z23
+	VFMADD213PS  Z10, Z27, Z24
+	VFMADD213PS  Z10, Z28, Z25
+	VMULPS       Z26, Z23, Z23
+	VMULPS       Z27, Z24, Z24
+	VMULPS       Z28, Z25, Z25
+	VSUBPS       constsAVX512<>+1024(SB), Z20, Z26
+	VFMADD231PS  Z23, Z20, Z26
+	VFMADD213PS  Z20, Z20, Z23
+	VADDPS       Z4, Z26, Z20
+	VCMPPS       $0x01, constsAVX512<>+1152(SB), Z17, K1
+	VADDPS       Z23, Z23, K1, Z26
+	VMOVAPS.Z    Z2, K1, Z23
+	VDIVPS       Z20, Z26, Z26
+	VCMPPS       $0x01, constsAVX512<>+1280(SB), Z17, K1
+	VMULPS       Z17, Z17, Z17
+	VMOVUPS      constsAVX512<>+1472(SB), Z20
+	VFMADD213PS  constsAVX512<>+1408(SB), Z17, Z20
+	VFMADD213PS  constsAVX512<>+1344(SB), Z17, Z20
+	VMULPS       Z17, Z20, Z20
+	VFNMSUB213PS Z14, Z14, Z20
+	VFNMADD231PS Z2, Z26, Z23
+	VMOVAPS      Z23, K1, Z20
+	VPTERNLOGD   $0x78, constsAVX512<>+960(SB), Z11, Z20
+	VMOVAPS      Z20, Z11
+	VMOVUPS      Z11, (AX)
+	VSUBPS       constsAVX512<>+1024(SB), Z21, Z11
+	VFMADD231PS  Z24, Z21, Z11
+	VFMADD213PS  Z21, Z21, Z24
+	VADDPS       Z4, Z11, Z14
+	VCMPPS       $0x01, constsAVX512<>+1152(SB), Z18, K1
+	VADDPS       Z24, Z24, K1, Z11
+	VMOVAPS.Z    Z2, K1, Z17
+	VDIVPS       Z14, Z11, Z11
+	VCMPPS       $0x01, constsAVX512<>+1280(SB), Z18, K1
+	VMULPS       Z18, Z18, Z18
+	VMOVUPS      constsAVX512<>+1472(SB), Z14
+	VFMADD213PS  constsAVX512<>+1408(SB), Z18, Z14
+	VFMADD213PS  constsAVX512<>+1344(SB), Z18, Z14
+	VMULPS       Z18, Z14, Z14
+	VFNMSUB213PS Z15, Z15, Z14
+	VFNMADD231PS Z2, Z11, Z17
+	VMOVAPS      Z17, K1, Z14
+	VPTERNLOGD   $0x78, constsAVX512<>+960(SB), Z12, Z14
+	VMOVAPS      Z14, Z12
+	VMOVUPS      Z12, 64(AX)
+	VSUBPS       constsAVX512<>+1024(SB), Z22, Z11
+	VFMADD231PS  Z25, Z22, Z11
+	VFMADD213PS  Z22, Z22, Z25
+	VADDPS       Z4, Z11, Z12
+	VCMPPS       $0x01, constsAVX512<>+1152(SB), Z19, K1
+	VADDPS       Z25, Z25, K1, Z11
+	VMOVAPS.Z    Z2, K1, Z14
+	VDIVPS       Z12, Z11, Z11
+	VCMPPS       $0x01, constsAVX512<>+1280(SB), Z19, K1
+	VMULPS       Z19, Z19, Z19
+	VMOVUPS      constsAVX512<>+1472(SB), Z12
+	VFMADD213PS  constsAVX512<>+1408(SB), Z19, Z12
+	VFMADD213PS  constsAVX512<>+1344(SB), Z19, Z12
+	VMULPS       Z19, Z12, Z12
+	VFNMSUB213PS Z16, Z16, Z12
+	VFNMADD231PS Z2, Z11, Z14
+	VMOVAPS      Z14, K1, Z12
+	VPTERNLOGD   $0x78, constsAVX512<>+960(SB), Z13, Z12
+	VMOVAPS      Z12, Z13
+	VMOVUPS      Z13, 128(AX)
+	ADDQ         $+192, AX
+	DECQ         CX
+	JNZ          loop58
+	VZEROUPPER
+	RET
+
+// func bendAVX512(s *float32, dp *float32, n int, delta *float32, curve *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·bendAVX512(SB), NOSPLIT, $0-40
+	MOVQ         s+0(FP), AX
+	MOVQ         dp+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         delta+24(FP), BX
+	MOVQ         curve+32(FP), SI
+	VBROADCASTSS (SI), Z0
+	VBROADCASTSS 4(SI), Z1
+	VBROADCASTSS 8(SI), Z2
+	VMOVUPS      constsAVX512<>+1216(SB), Z3
+	VMOVUPS      constsAVX512<>+1088(SB), Z4
+	VBROADCASTSS 12(SI), Z5
+	VMOVUPS      constsAVX512<>+1536(SB), Z6
+	VMOVUPS      constsAVX512<>+1600(SB), Z7
+	VMOVUPS      constsAVX512<>+1664(SB), Z8
+	VMOVUPS      constsAVX512<>+1728(SB), Z9
+	VMOVUPS      constsAVX512<>+1792(SB), Z10
+	VMOVUPS      constsAVX512<>+1856(SB), Z11
+
+loop59:
+	VMOVUPS     (AX), Z12
+	VMOVUPS     64(AX), Z13
+	VMOVUPS     128(AX), Z14
+	VORPS       constsAVX512<>+960(SB), Z12, Z15
+	VMULPS      Z1, Z15, Z18
+	VFMADD231PS Z0, Z15, Z18
+	VMAXPS      Z18, Z3, Z18
+	VORPS       constsAVX512<>+960(SB), Z13, Z16
+	VMULPS      Z1, Z16, Z19
+	VFMADD231PS Z0, Z16, Z19
+	VMAXPS      Z19, Z3, Z19
+	VORPS       constsAVX512<>+960(SB), Z14, Z17
+	VMULPS      Z1, Z17, Z20
+	VFMADD231PS Z0, Z17, Z20
+	VMAXPS      Z20, Z3, Z20
+	VADDPS      constsAVX512<>+704(SB), Z18, Z21
+	VSUBPS      constsAVX512<>+704(SB), Z21, Z27
+	VSUBPS      Z27, Z18, Z27
+	VPSLLD      $0x17, Z21, Z21
+	VMOVAPS     Z6, Z24
+	VADDPS      constsAVX512<>+704(SB), Z19, Z22
+	VSUBPS      constsAVX512<>+704(SB), Z22, Z28
+	VSUBPS      Z28, Z19, Z28
+	VPSLLD      $0x17, Z22, Z22
+	VMOVAPS     Z6, Z25
+	VADDPS      constsAVX512<>+704(SB), Z20, Z23
+	VSUBPS      constsAVX512<>+704(SB), Z23, Z29
+	VSUBPS      Z29, Z20, Z29
+	VPSLLD      $0x17, Z23, Z23
+	VMOVAPS     Z6, Z26
+	VFMADD213PS Z7, Z27, Z24
+	VFMADD213PS Z7, Z28, Z25
+	VFMADD213PS Z7, Z29, Z26
+	VFMADD213PS Z8, Z27, Z24
+	VFMADD213PS Z8, Z28, Z25
+	VFMADD213PS Z8, Z29, Z26
+	VFMADD213PS Z9, Z27, Z24
+	VFMADD213PS Z9, Z28, Z25
+	VFMADD213PS Z9, Z29, Z26
+	VFMADD213PS Z10, Z27, Z24
+	VFMADD213PS Z10, Z28, Z25
+	VFMADD213PS Z10, Z29, Z26
+	VFMADD213PS Z11, Z27, Z24
+	VFMADD213PS Z11, Z28, Z25
+	VFMADD213PS Z11, Z29, Z26
+	VMULPS      Z27, Z24, Z24
+	VMULPS      Z28, Z25, Z25
+	VMULPS      Z29, Z26, Z26
+	VSUBPS      constsAVX512<>+1024(SB), Z21, Z27
+	VFMADD231PS Z24, Z21, Z27
+	VFMADD213PS Z21, Z21, Z24
+	VADDPS      Z4, Z27, Z21
+	VCMPPS      $0x01, constsAVX512<>+1152(SB), Z18, K1
+	VADDPS      Z24, Z24, K1, Z27
+	VMOVAPS.Z   Z2, K1, Z28
+
+	// r = 2 / (1 + u): the slope is u r^2, the quotient's half is over r.
+	VDIVPS       Z21, Z4, Z21
+	VMULPS       Z21, Z24, Z24
+	VMULPS       Z21, Z24, Z24
+	VMULPS       Z21, Z27, Z27
+	VCMPPS       $0x01, constsAVX512<>+1280(SB), Z18, K1
+	VMULPS       Z18, Z18, Z18
+	VMOVUPS      constsAVX512<>+1472(SB), Z21
+	VFMADD213PS  constsAVX512<>+1408(SB), Z18, Z21
+	VFMADD213PS  constsAVX512<>+1344(SB), Z18, Z21
+	VMULPS       Z18, Z21, Z21
+	VFNMSUB213PS Z15, Z15, Z21
+	VFNMADD231PS Z5, Z27, Z28
+	VMOVAPS      Z28, K1, Z21
+	VPTERNLOGD   $0x78, constsAVX512<>+960(SB), Z12, Z21
+	VMOVAPS      Z21, Z12
+	VMOVUPS      Z12, (AX)
+	VMOVUPS      (CX), Z12
+	VSUBPS       (BX), Z12, Z12
+	VMULPS       Z24, Z12, Z12
+	VMOVUPS      Z12, (CX)
+	VSUBPS       constsAVX512<>+1024(SB), Z22, Z12
+	VFMADD231PS  Z25, Z22, Z12
+	VFMADD213PS  Z22, Z22, Z25
+	VADDPS       Z4, Z12, Z15
+	VCMPPS       $0x01, constsAVX512<>+1152(SB), Z19, K1
+	VADDPS       Z25, Z25, K1, Z12
+	VMOVAPS.Z    Z2, K1, Z18
+
+	// r = 2 / (1 + u): the slope is u r^2, the quotient's half is over r.
+	VDIVPS       Z15, Z4, Z15
+	VMULPS       Z15, Z25, Z25
+	VMULPS       Z15, Z25, Z25
+	VMULPS       Z15, Z12, Z12
+	VCMPPS       $0x01, constsAVX512<>+1280(SB), Z19, K1
+	VMULPS       Z19, Z19, Z19
+	VMOVUPS      constsAVX512<>+1472(SB), Z15
+	VFMADD213PS  constsAVX512<>+1408(SB), Z19, Z15
+	VFMADD213PS  constsAVX512<>+1344(SB), Z19, Z15
+	VMULPS       Z19, Z15, Z15
+	VFNMSUB213PS Z16, Z16, Z15
+	VFNMADD231PS Z5, Z12, Z18
+	VMOVAPS      Z18, K1, Z15
+	VPTERNLOGD   $0x78, constsAVX512<>+960(SB), Z13, Z15
+	VMOVAPS      Z15, Z13
+	VMOVUPS      Z13, 64(AX)
+	VMOVUPS      64(CX), Z12
+	VSUBPS       64(BX), Z12, Z12
+	VMULPS       Z25, Z12, Z12
+	VMOVUPS      Z12, 64(CX)
+	VSUBPS       constsAVX512<>+1024(SB), Z23, Z12
+	VFMADD231PS  Z26, Z23, Z12
+	VFMADD213PS  Z23, Z23, Z26
+	VADDPS       Z4, Z12, Z13
+	VCMPPS       $0x01, constsAVX512<>+1152(SB), Z20, K1
+	VADDPS       Z26, Z26, K1, Z12
+	VMOVAPS.Z    Z2, K1, Z15
+
+	// r = 2 / (1 + u): the slope is u r^2, the quotient's half is over r.
+	VDIVPS       Z13, Z4, Z13
+	VMULPS       Z13, Z26, Z26
+	VMULPS       Z13, Z26, Z26
+	VMULPS       Z13, Z12, Z12
+	VCMPPS       $0x01, constsAVX512<>+1280(SB), Z20, K1
+	VMULPS       Z20, Z20, Z20
+	VMOVUPS      constsAVX512<>+1472(SB), Z13
+	VFMADD213PS  constsAVX512<>+1408(SB), Z20, Z13
+	VFMADD213PS  constsAVX512<>+1344(SB), Z20, Z13
+	VMULPS       Z20, Z13, Z13
+	VFNMSUB213PS Z17, Z17, Z13
+	VFNMADD231PS Z5, Z12, Z15
+	VMOVAPS      Z15, K1, Z13
+	VPTERNLOGD   $0x78, constsAVX512<>+960(SB), Z14, Z13
+	VMOVAPS      Z13, Z14
+	VMOVUPS      Z14, 128(AX)
+	VMOVUPS      128(CX), Z12
+	VSUBPS       128(BX), Z12, Z12
+	VMULPS       Z26, Z12, Z12
+	VMOVUPS      Z12, 128(CX)
+	ADDQ         $+192, AX
+	ADDQ         $+192, CX
+	DECQ         DX
+	JNZ          loop59
+	VZEROUPPER
+	RET
+
 // func packAVX512(dst *float32, src *float32, items *int, rowBytes int, width int, vecs int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·packAVX512(SB), NOSPLIT, $0-48
@@ -3564,14 +4117,14 @@ TEXT ·packAVX512(SB), NOSPLIT, $0-48
 	MOVQ width+32(FP), SI
 	MOVQ vecs+40(FP), DI
 
-loop58:
+loop60:
 	MOVQ AX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole59:
+whole61:
 	CMPQ       R10, $+16
-	JLT        part60
+	JLT        part62
 	LEAQ       (CX)(R9*1), R11
 	MOVQ       (DX), R12
 	IMULQ      BX, R12
@@ -3704,11 +4257,11 @@ whole59:
 	ADDQ       $+3072, R8
 	ADDQ       $+64, R9
 	SUBQ       $+16, R10
-	JMP        whole59
+	JMP        whole61
 
-part60:
+part62:
 	TESTQ      R10, R10
-	JZ         done61
+	JZ         done63
 	MOVQ       R10, R11
 	MOVQ       $+1, R10
 	SHLXQ      R11, R10, R10
@@ -3844,11 +4397,11 @@ part60:
 	VMOVUPS    Z5, 2688(R8)
 	VMOVUPS    Z0, 2880(R8)
 
-done61:
+done63:
 	ADDQ $+128, DX
 	ADDQ $+64, AX
 	DECQ DI
-	JNZ  loop58
+	JNZ  loop60
 	VZEROUPPER
 	RET
 
@@ -3864,14 +4417,14 @@ TEXT ·packScaledAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS scale+48(FP), Z0
 	VBROADCASTSS rest+52(FP), Z1
 
-loop62:
+loop64:
 	MOVQ AX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole63:
+whole65:
 	CMPQ        R10, $+16
-	JLT         part64
+	JLT         part66
 	LEAQ        (CX)(R9*1), R11
 	MOVQ        (DX), R12
 	IMULQ       BX, R12
@@ -4036,11 +4589,11 @@ whole63:
 	ADDQ        $+3072, R8
 	ADDQ        $+64, R9
 	SUBQ        $+16, R10
-	JMP         whole63
+	JMP         whole65
 
-part64:
+part66:
 	TESTQ       R10, R10
-	JZ          done65
+	JZ          done67
 	MOVQ        R10, R11
 	MOVQ        $+1, R10
 	SHLXQ       R11, R10, R10
@@ -4208,11 +4761,11 @@ part64:
 	VMOVUPS     Z7, 2688(R8)
 	VMOVUPS     Z2, 2880(R8)
 
-done65:
+done67:
 	ADDQ $+128, DX
 	ADDQ $+64, AX
 	DECQ DI
-	JNZ  loop62
+	JNZ  loop64
 	VZEROUPPER
 	RET
 
@@ -4226,14 +4779,14 @@ TEXT ·unpackAVX512(SB), NOSPLIT, $0-48
 	MOVQ width+32(FP), SI
 	MOVQ vecs+40(FP), DI
 
-loop66:
+loop68:
 	MOVQ CX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole67:
+whole69:
 	CMPQ       R10, $+16
-	JLT        part68
+	JLT        part70
 	LEAQ       (AX)(R9*1), R11
 	VMOVUPS    (R8), Z0
 	VMOVUPS    192(R8), Z1
@@ -4366,11 +4919,11 @@ whole67:
 	ADDQ       $+3072, R8
 	ADDQ       $+64, R9
 	SUBQ       $+16, R10
-	JMP        whole67
+	JMP        whole69
 
-part68:
+part70:
 	TESTQ      R10, R10
-	JZ         done69
+	JZ         done71
 	MOVQ       R10, R11
 	MOVQ       $+1, R10
 	SHLXQ      R11, R10, R10
@@ -4506,11 +5059,11 @@ part68:
 	IMULQ      BX, R8
 	VMOVUPS    Z0, K1, (R9)(R8*1)
 
-done69:
+done71:
 	ADDQ $+128, DX
 	ADDQ $+64, CX
 	DECQ DI
-	JNZ  loop66
+	JNZ  loop68
 	VZEROUPPER
 	RET
 
@@ -4523,20 +5076,20 @@ TEXT ·touchAVX512(SB), NOSPLIT, $0-40
 	MOVQ rowBytes+24(FP), BX
 	MOVQ bytes+32(FP), SI
 
-loop70:
+loop72:
 	MOVQ  (CX), DI
 	IMULQ BX, DI
 	ADDQ  AX, DI
 	MOVQ  SI, R8
 
-line71:
+line73:
 	PREFETCHT1 (DI)
 	ADDQ       $+64, DI
 	SUBQ       $+64, R8
-	JG         line71
+	JG         line73
 	ADDQ       $+8, CX
 	DECQ       DX
-	JNZ        loop70
+	JNZ        loop72
 	RET
 
 // func widenAVX512(dst *float32, src *uint16, to int, from int, rows int, n int)
@@ -4549,40 +5102,40 @@ TEXT ·widenAVX512(SB), NOSPLIT, $0-48
 	MOVQ from+24(FP), SI
 	MOVQ n+40(FP), DI
 
-loop72:
+loop74:
 	MOVQ AX, R8
 	MOVQ CX, R9
 	MOVQ DI, R10
 	SUBQ $+16, R10
-	JL   rest74
+	JL   rest76
 
-many73:
+many75:
 	VPMOVZXWD (R9), Z0
 	VPSLLD    $0x10, Z0, Z0
 	VMOVUPS   Z0, (R8)
 	ADDQ      $+32, R9
 	ADDQ      $+64, R8
 	SUBQ      $+16, R10
-	JGE       many73
+	JGE       many75
 
-rest74:
+rest76:
 	ADDQ $+16, R10
-	JZ   done76
+	JZ   done78
 
-one75:
+one77:
 	MOVWLZX (R9), R11
 	SHLL    $0x10, R11
 	MOVL    R11, (R8)
 	ADDQ    $+2, R9
 	ADDQ    $+4, R8
 	DECQ    R10
-	JNZ     one75
+	JNZ     one77
 
-done76:
+done78:
 	ADDQ BX, AX
 	ADDQ SI, CX
 	DECQ DX
-	JNZ  loop72
+	JNZ  loop74
 	VZEROUPPER
 	RET
 
@@ -4596,9 +5149,9 @@ TEXT ·narrowAVX512(SB), NOSPLIT, $0-24
 	VMOVUPS constsAVX512<>+832(SB), Z1
 	VMOVUPS constsAVX512<>+896(SB), Z2
 	SHRQ    $0x04, DX
-	JZ      done77
+	JZ      done79
 
-loop78:
+loop80:
 	VMOVUPS   (CX), Z3
 	VPSRLD    $0x10, Z3, Z4
 	VPORD     Z2, Z4, Z5
@@ -4612,9 +5165,9 @@ loop78:
 	ADDQ      $+64, CX
 	ADDQ      $+32, AX
 	DECQ      DX
-	JNZ       loop78
+	JNZ       loop80
 
-done77:
+done79:
 	VZEROUPPER
 	RET
 
@@ -4627,23 +5180,23 @@ TEXT ·finiteAVX512(SB), NOSPLIT, $0-33
 	MOVQ   width+24(FP), BX
 	VXORPS Z0, Z0, Z0
 
-loop79:
+loop81:
 	MOVQ BX, SI
 	XORQ DI, DI
 
-whole80:
+whole82:
 	CMPQ    SI, $+16
-	JLT     part81
+	JLT     part83
 	VMOVUPS (AX)(DI*1), Z1
 	VSUBPS  Z1, Z1, Z1
 	VADDPS  Z1, Z0, Z0
 	ADDQ    $+64, DI
 	SUBQ    $+16, SI
-	JMP     whole80
+	JMP     whole82
 
-part81:
+part83:
 	TESTQ     SI, SI
-	JZ        done82
+	JZ        done84
 	MOVQ      SI, R8
 	MOVQ      $+1, SI
 	SHLXQ     R8, SI, SI
@@ -4653,10 +5206,10 @@ part81:
 	VSUBPS    Z1, Z1, Z1
 	VADDPS    Z1, Z0, Z0
 
-done82:
+done84:
 	ADDQ   CX, AX
 	DECQ   DX
-	JNZ    loop79
+	JNZ    loop81
 	VXORPS Z1, Z1, Z1
 	VCMPPS $0x04, Z1, Z0, K1
 	KMOVW  K1, AX
@@ -4675,15 +5228,15 @@ TEXT ·deltaAVX512(SB), NOSPLIT, $0-40
 	MOVQ n+24(FP), BX
 	MOVQ width+32(FP), SI
 
-loop83:
+loop85:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	MOVQ   SI, DI
 	XORQ   R8, R8
 
-whole84:
+whole86:
 	CMPQ          DI, $+16
-	JLT           part85
+	JLT           part87
 	VMOVUPS       (CX)(R8*1), Z2
 	VMOVUPS       (DX)(R8*1), Z3
 	VEXTRACTF64X4 $0x01, Z2, Y4
@@ -4696,11 +5249,11 @@ whole84:
 	VFMADD231PD   Z4, Z5, Z1
 	ADDQ          $+64, R8
 	SUBQ          $+16, DI
-	JMP           whole84
+	JMP           whole86
 
-part85:
+part87:
 	TESTQ         DI, DI
-	JZ            done86
+	JZ            done88
 	MOVQ          DI, R9
 	MOVQ          $+1, DI
 	SHLXQ         R9, DI, DI
@@ -4717,7 +5270,7 @@ part85:
 	VFMADD231PD   Z2, Z3, Z0
 	VFMADD231PD   Z4, Z5, Z1
 
-done86:
+done88:
 	VADDPD        Z0, Z1, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPD        Y1, Y0, Y0
@@ -4730,7 +5283,7 @@ done86:
 	LEAQ          (DX)(SI*4), DX
 	ADDQ          $+4, AX
 	DECQ          BX
-	JNZ           loop83
+	JNZ           loop85
 	VZEROUPPER
 	RET
 
@@ -4743,9 +5296,9 @@ TEXT ·scaleAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSD by+24(FP), Z0
 	XORQ         BX, BX
 
-whole87:
+whole89:
 	CMPQ          DX, $+16
-	JLT           part88
+	JLT           part90
 	VMOVUPS       (CX)(BX*1), Z1
 	VEXTRACTF64X4 $0x01, Z1, Y3
 	VCVTPS2PD     Y1, Z2
@@ -4758,11 +5311,11 @@ whole87:
 	VMOVUPS       Z1, (AX)(BX*1)
 	ADDQ          $+64, BX
 	SUBQ          $+16, DX
-	JMP           whole87
+	JMP           whole89
 
-part88:
+part90:
 	TESTQ         DX, DX
-	JZ            done89
+	JZ            done91
 	MOVQ          DX, SI
 	MOVQ          $+1, DX
 	SHLXQ         SI, DX, DX
@@ -4779,7 +5332,7 @@ part88:
 	VINSERTF64X4  $0x01, Y3, Z1, Z1
 	VMOVUPS       Z1, K1, (AX)(BX*1)
 
-done89:
+done91:
 	VZEROUPPER
 	RET
 
@@ -4791,20 +5344,20 @@ TEXT ·accumulateAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 
-whole90:
+whole92:
 	CMPQ    DX, $+16
-	JLT     part91
+	JLT     part93
 	VMOVUPS (CX)(BX*1), Z0
 	VMOVUPS (AX)(BX*1), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $+16, DX
-	JMP     whole90
+	JMP     whole92
 
-part91:
+part93:
 	TESTQ     DX, DX
-	JZ        done92
+	JZ        done94
 	MOVQ      DX, SI
 	MOVQ      $+1, DX
 	SHLXQ     SI, DX, DX
@@ -4815,7 +5368,7 @@ part91:
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (AX)(BX*1)
 
-done92:
+done94:
 	VZEROUPPER
 	RET
 
@@ -4850,7 +5403,7 @@ TEXT ·peakAVX512(SB), NOSPLIT, $0-8
 	VXORPS Z24, Z24, Z24
 	VXORPS Z25, Z25, Z25
 
-loop93:
+loop95:
 	VFMADD231PS Z0, Z1, Z2
 	VFMADD231PS Z0, Z1, Z3
 	VFMADD231PS Z0, Z1, Z4
@@ -5044,6 +5597,6 @@ loop93:
 	VFMADD231PS Z0, Z1, Z24
 	VFMADD231PS Z0, Z1, Z25
 	DECQ        AX
-	JNZ         loop93
+	JNZ         loop95
 	VZEROUPPER
 	RET

@@ -16,6 +16,7 @@ type backward[E attn.Elem] struct {
 	g      *attn.Grad[E, float32]
 	sc     *Scratch
 	kvHead int
+	curve  curve
 	set    bool // the pass sets DK and DV, else it adds to them
 }
 
@@ -26,7 +27,7 @@ func Backward[E attn.Elem](isa ISA, b *attn.Block[E], g attn.Grad[E, float32], t
 	sc *Scratch,
 ) {
 	isa = pathOf(isa, b)
-	w := backward[E]{isa, b, &g, sc, task, !g.AddKV}
+	w := backward[E]{isa, b, &g, sc, task, newCurve(b.SoftCap), !g.AddKV}
 	h0, h1 := readers(b, task)
 	if h0 == h1 {
 		w.clear(0, b.KSpans.Len())
@@ -141,7 +142,8 @@ func (w *backward[E]) meet(i int, see seen) {
 	q, do, dq := w.part(sc.q, b.D, i), w.part(sc.do, b.DV, i), w.part(sc.o, b.D, i)
 	isa.scores(&sc.s[0], &q[0], t.k.at(see.lo), t.k.stride(), n, b.D, g.vecs)
 	isa.scores(&sc.dp[0], &do[0], t.v.at(see.lo), t.v.stride(), n, b.DV, g.vecs)
-	isa.slopes(&sc.s[0], &sc.dp[0], words, n, &g.m[0], &g.l[0], float32(b.Scale))
+	delta := sc.bend(isa, &w.curve, n, &g.l)
+	isa.slopes(&sc.s[0], &sc.dp[0], words, n, &g.m[0], delta, float32(b.Scale))
 	if n%zeroRows != 0 {
 		clear(sc.s[n*lanes : (n+zeroRows)*lanes])
 		clear(sc.dp[n*lanes : (n+zeroRows)*lanes])

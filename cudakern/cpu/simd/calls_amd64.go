@@ -44,6 +44,22 @@ func (i ISA) slopes(s, dp *float32, words *uint64, n int, lse, delta *float32, s
 	slopesAVX2(s, dp, words, n, lse, delta, scale)
 }
 
+func (i ISA) cap(s *float32, n int, curve *float32) {
+	if i >= AVX512 {
+		capAVX512(s, n, curve)
+		return
+	}
+	capAVX2(s, n, curve)
+}
+
+func (i ISA) bend(s, dp *float32, n int, delta, curve *float32) {
+	if i >= AVX512 {
+		bendAVX512(s, dp, n, delta, curve)
+		return
+	}
+	bendAVX2(s, dp, n, delta, curve)
+}
+
 func (i ISA) pack(dst, src *float32, items *int, rowBytes, width, vecs int) {
 	if i >= AVX512 {
 		packAVX512(dst, src, items, rowBytes, width, vecs)

@@ -33,6 +33,14 @@ func (i ISA) slopes(s, dp *float32, words *uint64, n int, lse, delta *float32, s
 	i.absent()
 }
 
+func (i ISA) cap(s *float32, n int, curve *float32) {
+	i.absent()
+}
+
+func (i ISA) bend(s, dp *float32, n int, delta, curve *float32) {
+	i.absent()
+}
+
 func (i ISA) pack(dst, src *float32, items *int, rowBytes, width, vecs int) {
 	i.absent()
 }

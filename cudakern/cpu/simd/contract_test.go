@@ -379,6 +379,7 @@ func TestNoAllocations(t *testing.T) {
 	eachVector(t, func(t *testing.T, p path) {
 		for _, heads := range []int{1, 4} {
 			b := contiguous(450, heads, 1, 16, 8)
+			b.SoftCap = float64(heads - 1)
 			do := fillBlock(b, 1)
 			t.Run("f32", func(t *testing.T) { noAllocations(t, p, b, do) })
 			t.Run("bf16", func(t *testing.T) { noAllocations(t, p, narrow(b), narrowed(do)) })

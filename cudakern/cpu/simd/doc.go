@@ -33,6 +33,10 @@
 // with a word of lanes for each key. A call of assembly does at most 48 lanes by 96 keys by 256
 // elements, some 20 us, as it cannot be interrupted.
 //
+// A soft cap bends the scores where they lie, before softmax (cap) or before slopes (bend, which
+// makes (dP - delta) (1 - tanh^2) of dP besides, so that slopes is as without). tanh is a quotient
+// of powers of 2, as cap.go has it; without a cap nothing is different.
+//
 // Blocks of bf16 need not be widened where products of pairs do twice the work of float32, on AMD's
 // processors (AVX512BF16, see dot.go), or where there are tiles, registers of 16 rows by 16 pairs
 // (AMX, see tiles.go). Each call sets the tiles up and gives them back, so that the system never
@@ -74,6 +78,9 @@
 //	V9  The generated files are what the generator writes (TestGenerated).
 //	V10 Every test of a path is also made of AMX where the processor has no tiles, with an
 //	    interpreter of their instructions (TestTiles).
+//	V11 A capped score is within 3e-7 of itself, relatively, and 1 - tanh^2 within 3e-7
+//	    (1 + |s/cap|), 0 below 2^-126 (TestCap). NaN, both zeros and subnormal scores stay, infinite
+//	    ones become the cap (TestCapEdges). A cap of 2^60 gives the bits of none (TestHighCap).
 //
 // # Concurrency
 //

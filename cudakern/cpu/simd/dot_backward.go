@@ -63,9 +63,10 @@ func (w *backward[E]) meetDot(i int, see seen) {
 	k, v, p, ds := &sc.dot.k, &sc.dot.v, numbers(sc.s), numbers(sc.dot.ds)
 	sc.scoresDot(isa, sc.s, q, k, see.lo, n, held, b.D, g.vecs, scale)
 	sc.scoresDot(isa, sc.dp, do, v, see.lo, n, held, b.DV, g.vecs, 1)
+	delta := sc.bend(isa, &w.curve, n, &g.l)
 	sc.drop(held, n)
 	clear(sc.dp[held*maxLanes : n*maxLanes])
-	slopesDot(isa, sc.s, sc.dp, ds, words, n, g, scale)
+	slopesDot(isa, sc.s, sc.dp, ds, words, n, &g.m[0], delta, scale)
 	sc.weighDot(isa, dq, sc.dp, see.lo, n, b.D, &sc.ones[0], g.vecs)
 	if sc.dot.odd {
 		sc.patchWoven(dq, sc.dp, k, t.n, b.D, see)
@@ -81,14 +82,14 @@ func (w *backward[E]) meetDot(i int, see seen) {
 }
 
 // slopesDot turns n rows of scores s and dp into weights and their gradients, in bf16.
-func slopesDot(isa ISA, s, dp []float32, ds []attn.BF16, words *uint64, n int, g *lanes,
-	scale float32,
+func slopesDot(isa ISA, s, dp []float32, ds []attn.BF16, words *uint64, n int,
+	lse, delta *float32, scale float32,
 ) {
 	if isa == AMX {
-		slopesAMX(&s[0], &dp[0], word(ds), words, n, &g.m[0], &g.l[0], scale)
+		slopesAMX(&s[0], &dp[0], word(ds), words, n, lse, delta, scale)
 		return
 	}
-	slopesBF16(&s[0], &dp[0], word(ds), words, n, &g.m[0], &g.l[0], scale)
+	slopesBF16(&s[0], &dp[0], word(ds), words, n, lse, delta, scale)
 	if n%zeroRows != 0 {
 		p := numbers(s)
 		clear(p[n*maxLanes : (n+zeroRows)*maxLanes])

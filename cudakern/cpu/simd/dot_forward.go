@@ -24,6 +24,7 @@ func (f *forward[E]) foldDot(i int, see seen) {
 	n, held := see.hi-see.lo, see.held(isa, t)
 	q, o := f.panel(sc.q, b.D, i), f.panel(sc.o, b.DV, i)
 	sc.scoresDot(isa, sc.s, q, &sc.dot.k, see.lo, n, held, b.D, g.vecs, float32(b.Scale))
+	sc.bow(isa, &f.curve, n)
 	sc.drop(held, n)
 	next, whole := f.ahead(i)
 	f.fetch(next, whole, 0, 2)

@@ -60,13 +60,17 @@ func TestPairs(t *testing.T) { eachDot(t, testPairs) }
 func testPairs(t *testing.T, p path) {
 	worst := [len(names)]float64{}
 	for _, c := range []struct {
-		n, d, dv int
-		scale    float64
-	}{{400, 64, 64, 1}, {333, 128, 128, 1}, {150, 256, 40, 1}, {200, 64, 64, 40}, {9, 32, 32, 1}} {
+		n, d, dv   int
+		scale, cap float64
+	}{
+		{400, 64, 64, 1, 0}, {333, 128, 128, 1, 0}, {150, 256, 40, 1, 0}, {200, 64, 64, 40, 0},
+		{9, 32, 32, 1, 0}, {300, 64, 64, 8, 5},
+	} {
 		for _, full := range []bool{true, false} {
 			b := contiguous(c.n, 2, 2, c.d, c.dv)
 			do := fillBlock(b, 1)
 			b.Scale *= c.scale
+			b.SoftCap = c.cap
 			if full {
 				b.Mask = attn.Full(c.n, c.n)
 			}
@@ -127,7 +131,7 @@ func TestPairsRound(t *testing.T) {
 		weights, grads := s, dp
 		AVX512.slopes(&weights[0], &grads[0], nil, n, &g.m[0], &g.l[0], 0.3)
 		fill(ds, attn.ToBF16(7))
-		slopesDot(p.isa, s[:], dp[:], ds, nil, n, &g, 0.3)
+		slopesDot(p.isa, s[:], dp[:], ds, nil, n, &g.m[0], &g.l[0], 0.3)
 		rows, pairs, step := numbers(s[:]), numbers(dp[:]), p.isa.rowLanes()
 		for i := range n * maxLanes {
 			row, lane := i/maxLanes, i%maxLanes

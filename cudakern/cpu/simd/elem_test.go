@@ -1,6 +1,7 @@
 package simd
 
 import (
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -20,7 +21,7 @@ func narrow(b *attn.Block[float32]) *attn.Block[attn.BF16] {
 	return &attn.Block[attn.BF16]{
 		QSpans: b.QSpans, KSpans: b.KSpans, QHeads: b.QHeads, KHeads: b.KHeads,
 		QHead0: b.QHead0, KHead0: b.KHead0, Group: b.Group, D: b.D, DV: b.DV, Scale: b.Scale,
-		Mask: b.Mask, Q: narrowed(b.Q), K: narrowed(b.K), V: narrowed(b.V),
+		SoftCap: b.SoftCap, Mask: b.Mask, Q: narrowed(b.Q), K: narrowed(b.K), V: narrowed(b.V),
 	}
 }
 
@@ -51,9 +52,13 @@ func TestServes(t *testing.T) {
 	if !Serves(b) || !Serves(narrow(b)) {
 		t.Error("a plain block of f32 or bf16 is not served")
 	}
-	b.SoftCap = 30
-	if Serves(b) {
-		t.Error("a soft cap is served")
+	for limit, want := range map[float64]bool{
+		1e-3: true, 30: true, 1e4: true, minCap: true, maxCap: true, minCap / 2: false,
+		2 * maxCap: false, 5e-324: false, math.MaxFloat64: false,
+	} {
+		if b.SoftCap = limit; Serves(b) != want || Serves(narrow(b)) != want {
+			t.Errorf("a soft cap of %v is served: %v", limit, !want)
+		}
 	}
 	if b = contiguous(4, 1, 1, 257, 4); Serves(b) {
 		t.Error("257 elements are served")

@@ -11,14 +11,14 @@ import (
 const maxDim = 256
 
 // Serves reports whether the kernels compute blocks like b: f32 or bf16 elements, up to 256 of a
-// head, no cap on the logits.
+// head, logits with a cap from 2^-60 to 2^60 or none.
 func Serves[E attn.Elem](b *attn.Block[E]) bool {
 	switch any(b.Q).(type) {
 	case []float32, []attn.BF16:
 	default:
 		return false
 	}
-	return b.SoftCap == 0 && b.D <= maxDim && b.DV <= maxDim
+	return servesCap(b.SoftCap) && b.D <= maxDim && b.DV <= maxDim
 }
 
 // taskRows is the query rows of a task of Forward.
@@ -48,6 +48,7 @@ type forward[E attn.Elem] struct {
 	s      attn.State[float32]
 	sc     *Scratch
 	kvHead int
+	curve  curve
 	last   bool // the tile is the last one
 }
 
@@ -77,7 +78,9 @@ func Forward[E attn.Elem](isa ISA, b *attn.Block[E], s attn.State[float32], task
 		return
 	}
 	sc.setGroups(isa, row0, n, h0, h1, b.QHeads)
-	f := forward[E]{isa: isa, b: b, s: s, sc: sc, kvHead: kvHead}
+	f := forward[E]{
+		isa: isa, b: b, s: s, sc: sc, kvHead: kvHead, curve: newCurve(b.SoftCap),
+	}
 	f.fetch(&sc.groups[0], true, 0, 1)
 	rows := box{first, last, math.MinInt, math.MaxInt}
 	for left := sc.tiles(b.KSpans, rows); left > 0; {
@@ -127,6 +130,7 @@ func (f *forward[E]) fold(i int) {
 		from += m
 		f.fetch(next, whole, k, 2*parts)
 	}
+	sc.bow(isa, &f.curve, n)
 	isa.softmax(&sc.s[0], words, n, &g.m[0], &g.l[0], &sc.alpha[0])
 	parts = partsOf(next, dims)
 	for k, from := 0, 0; k < parts; k++ {

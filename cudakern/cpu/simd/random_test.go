@@ -89,7 +89,8 @@ func drawDim(t *rapid.T, name string) int {
 		Draw(t, name)
 }
 
-// drawBlock is a random block, its heads any cut of a global problem, and a do.
+// drawBlock is a random block, its heads any cut of a global problem, its logits capped or not, and
+// a do.
 func drawBlock(t *rapid.T, limit int) (b *attn.Block[float32], do []float32) {
 	b = &attn.Block[float32]{
 		QSpans: drawSpans(t, "query", limit), KSpans: drawSpans(t, "key", limit),
@@ -106,6 +107,7 @@ func drawBlock(t *rapid.T, limit int) (b *attn.Block[float32], do []float32) {
 	}
 	b.Scale = 1 / math.Sqrt(float64(b.D))
 	b.Mask = drawMask(t, extent(b.QSpans), extent(b.KSpans))
+	b.SoftCap = rapid.SampledFrom([]float64{0, 0, 0, 1e-3, 0.7, 3, 50, 1e4}).Draw(t, "cap")
 	return b, fillBlock(b, rapid.Uint64().Draw(t, "seed"))
 }
 

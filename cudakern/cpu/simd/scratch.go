@@ -30,6 +30,7 @@ type Scratch struct {
 	alone  [maxLanes]int     // rows of a group's own copy: 0, 1, 2, ...
 	count  [maxKeys]int      // 0, 1, 2, ...
 	ones   [maxLanes]float32 // an alpha that changes nothing
+	none   [maxLanes]float32 // a delta of 0
 	alpha  [maxLanes]float32
 
 	s, dp    []float32 // scores and weights of a tile, and their gradients: [maxKeys, lanes]

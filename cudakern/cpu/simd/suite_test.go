@@ -3,6 +3,7 @@ package simd
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -141,7 +142,7 @@ func exact(b *attn.Block[float32], do []float32) result {
 	w := attn.Block[float64]{
 		QSpans: b.QSpans, KSpans: b.KSpans, QHeads: b.QHeads, KHeads: b.KHeads,
 		QHead0: b.QHead0, KHead0: b.KHead0, Group: b.Group, D: b.D, DV: b.DV,
-		Scale: b.Scale, Mask: b.Mask, Q: wide(b.Q), K: wide(b.K), V: wide(b.V),
+		Scale: b.Scale, SoftCap: b.SoftCap, Mask: b.Mask, Q: wide(b.Q), K: wide(b.K), V: wide(b.V),
 	}
 	n := b.QSpans.Len() * b.QHeads
 	s := attn.State[float64]{
@@ -250,12 +251,14 @@ type problem struct {
 	twin []float64
 }
 
-// problems have one shape each for some seeds; the logits of the last kind are 40 times as large.
+// problems have one shape each for some seeds. The logits of two kinds are 40 times as large; those
+// that are capped are so near 0, about the cap, or far beyond it.
 func problems(seeds uint64) (all []problem) {
 	for _, c := range []struct{ n, d, dv int }{
 		{160, 64, 64}, {120, 128, 128}, {100, 256, 40}, {100, 33, 97},
 	} {
-		for _, kind := range []string{"causal", "full", "large"} {
+		for _, kind := range []string{
+			"causal", "full", "large", "high cap", "cap", "low cap", "large cap"} {
 			for seed := range seeds {
 				p := problem{name: fmt.Sprintf("%v %s", c, kind)}
 				p.b = contiguous(c.n, 2, 2, c.d, c.dv)
@@ -263,9 +266,11 @@ func problems(seeds uint64) (all []problem) {
 				if kind != "causal" {
 					p.b.Mask = attn.Full(c.n, c.n)
 				}
-				if kind == "large" {
+				if strings.HasPrefix(kind, "large") {
 					p.b.Scale *= 40
 				}
+				p.b.SoftCap = map[string]float64{
+					"high cap": 30, "cap": 0.7, "low cap": 0.01, "large cap": 50}[kind]
 				p.want = exact(p.b, p.do)
 				p.twin = path{isa: Portable}.run(p.b, p.do).errors(&p.want, 0)
 				all = append(all, p)
