@@ -38,6 +38,7 @@ type gen struct {
 	isa    isa
 	labels int
 	consts map[string]operand.Mem
+	used   int // vectors of a panel row that a softmax or slopes is for
 }
 
 // kernels generates all kernels of one instruction set.

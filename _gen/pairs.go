@@ -20,29 +20,35 @@ func (g *gen) weave() {
 
 // softmaxDot generates softmax with weights that end as pairs of keys.
 func (g *gen) softmaxDot() {
-	g.begin("softmax", "func(s *float32, words *uint64, n int, m, l, alpha *float32)",
+	g.begin("softmax", "func(s *float32, words *uint64, n int, m, l, alpha *float32, vecs int)",
 		"is softmax, but for the weights, which it rounds to bf16 when they are summed: in",
 		"place of s, [n/2, lanes] pairs of two keys. n is even.")
+	g.fork(g.softmaxDotOf)
+}
+
+// softmaxDotOf is softmaxDot for so many vectors.
+func (g *gen) softmaxDotOf(vecs int) {
+	g.used = vecs
 	s, words, n := g.arg("s"), g.arg("words"), g.arg("n")
 	m, l, alpha := g.arg("m"), g.arg("l"), g.arg("alpha")
-	base := g.loadPanel(m, 0, panelVecs)
+	base := g.loadPanel(m, 0, g.used)
 	g.maxima(s, words, n, base)
 	p := g.newPowers(false)
-	fade := g.loadPanel(m, 0, panelVecs)
-	g.storePanel(m, base, panelVecs)
+	fade := g.loadPanel(m, 0, g.used)
+	g.storePanel(m, base, g.used)
 	minus := g.constant("-inf")
 	for i := range base {
 		g.keep(g.differs(base[i], minus), base[i])
 		g.VSUBPS(base[i], fade[i], fade[i])
 	}
 	g.exp(p, fade)
-	g.storePanel(alpha, fade, panelVecs)
+	g.storePanel(alpha, fade, g.used)
 
-	order, sum, to := g.constant("weave"), g.zeros(2*panelVecs), g.GP64()
+	order, sum, to := g.constant("weave"), g.zeros(2*g.used), g.GP64()
 	g.MOVQ(s, to)
 	g.SHRQ(operand.U8(1), n)
 	g.loop(n, func() {
-		for i := range panelVecs {
+		for i := range g.used {
 			x := g.vecs(2)
 			for u := range x {
 				g.VMOVUPS(at(s, u*g.isa.rowBytes()+i*g.isa.vecBytes()), x[u])
@@ -50,7 +56,7 @@ func (g *gen) softmaxDot() {
 			}
 			g.exp(p, x)
 			for u := range x {
-				g.VADDPS(x[u], sum[u*panelVecs+i], sum[u*panelVecs+i])
+				g.VADDPS(x[u], sum[u*g.used+i], sum[u*g.used+i])
 			}
 			both := g.vec()
 			g.round(x[0], x[1], both)
@@ -60,8 +66,8 @@ func (g *gen) softmaxDot() {
 		g.ADDQ(operand.I32(2*g.isa.rowBytes()), s)
 		g.ADDQ(operand.I32(g.isa.rowBytes()), to)
 	})
-	for i := range panelVecs {
-		g.VADDPS(sum[i], sum[panelVecs+i], sum[i])
+	for i := range g.used {
+		g.VADDPS(sum[i], sum[g.used+i], sum[i])
 		x := g.vec()
 		g.VMOVUPS(at(l, i*g.isa.vecBytes()), x)
 		g.VFMADD132PS(at(alpha, i*g.isa.vecBytes()), sum[i], x)
@@ -73,11 +79,20 @@ func (g *gen) softmaxDot() {
 // slopesDot generates slopes with results in bf16, in rows of row bytes.
 func (g *gen) slopesDot(row int) {
 	g.begin("slopes",
-		"func(s, d *float32, ds *uint16, see *uint64, n int, lse, mean *float32, by float32)",
+		"func(s, d *float32, ds *uint16, see *uint64, n int, lse, mean *float32, by float32,"+
+			" vecs int)",
 		"is slopes, of words see, deltas mean and scale by, but for results rounded to bf16:",
 		fmt.Sprintf("P [n, %d] in place of s, dS as ds [n, %d] and, in place of d, as [n/2, lanes]",
 			row/2, row/2),
 		"pairs of two keys. n is even. Numbers after those of the lanes are 0.")
+	g.fork(func(vecs int) {
+		g.used = vecs
+		g.slopesDotOf(row)
+	})
+}
+
+// slopesDotOf is slopesDot for so many vectors.
+func (g *gen) slopesDotOf(row int) {
 	s, dp, ds := g.arg("s"), g.arg("d"), g.arg("ds")
 	words, n := g.arg("see"), g.arg("n")
 	base, mean := g.panelOperands(g.arg("lse")), g.panelOperands(g.arg("mean"))
@@ -100,7 +115,7 @@ func (g *gen) slopesDot(row int) {
 				masks[u] = g.lanesOf(words)
 				g.ADDQ(operand.I32(8), words)
 			}
-			var scores [panelVecs][]reg.VecVirtual // all are read before their place is written to
+			scores := make([][]reg.VecVirtual, g.used) // all are read before their place is written to
 			for i := range scores {
 				scores[i] = g.vecs(2)
 				for u, x := range scores[i] {

@@ -85,7 +85,7 @@ func (g *gen) expNarrow(p *powers, x reg.VecVirtual) {
 
 // lanesOf is the lanes of a mask word, vector by vector: mask registers or vectors of ones.
 func (g *gen) lanesOf(words reg.GPVirtual) []reg.Register {
-	masks := make([]reg.Register, panelVecs)
+	masks := make([]reg.Register, g.used)
 	if g.wide() {
 		for i := range masks {
 			k := g.K()
@@ -138,18 +138,25 @@ func (g *gen) differs(x, constant reg.VecVirtual) reg.Register {
 
 // softmax generates the step from scores to weights, down the columns.
 func (g *gen) softmax() {
-	g.begin("softmax", "func(s *float32, words *uint64, n int, m, l, alpha *float32)",
+	g.begin("softmax", "func(s *float32, words *uint64, n int, m, l, alpha *float32, vecs int)",
 		"turns scores s [n, lanes] into e^(s-m') in place, where m' is the larger of the",
 		"column's maximum and m; it updates m and l and sets alpha to e^(m-m'). Where bit i",
-		"of words[c] is 0, query i does not see key c; nil words allow all. n is at least 1.")
+		"of words[c] is 0, query i does not see key c; nil words allow all. n is at least 1;",
+		"of lanes, vecs vectors, 2 or 3.")
+	g.fork(g.softmaxOf)
+}
+
+// softmaxOf is softmax for so many vectors.
+func (g *gen) softmaxOf(vecs int) {
+	g.used = vecs
 	s, words, n := g.arg("s"), g.arg("words"), g.arg("n")
 	m, l, alpha := g.arg("m"), g.arg("l"), g.arg("alpha")
 
-	base := g.loadPanel(m, 0, panelVecs)
+	base := g.loadPanel(m, 0, g.used)
 	g.maxima(s, words, n, base)
 	p := g.newPowers(false)
-	fade := g.loadPanel(m, 0, panelVecs)
-	g.storePanel(m, base, panelVecs)
+	fade := g.loadPanel(m, 0, g.used)
+	g.storePanel(m, base, g.used)
 	minus := g.constant("-inf")
 	g.Comment("A column of -Inf alone: 0 in place of its maximum never takes -Inf from -Inf.")
 	for i := range base {
@@ -157,17 +164,17 @@ func (g *gen) softmax() {
 		g.VSUBPS(base[i], fade[i], fade[i])
 	}
 	g.exp(p, fade)
-	g.storePanel(alpha, fade, panelVecs)
+	g.storePanel(alpha, fade, g.used)
 
-	sum := g.zeros(2 * panelVecs)
+	sum := g.zeros(2 * g.used)
 	g.each(n, 2, func(steps int) {
 		for u := range steps {
-			g.weights(p, s, u, base, sum[u*panelVecs:])
+			g.weights(p, s, u, base, sum[u*g.used:])
 		}
 		g.ADDQ(operand.I32(steps*g.isa.rowBytes()), s)
 	})
-	for i := range panelVecs {
-		g.VADDPS(sum[i], sum[panelVecs+i], sum[i])
+	for i := range g.used {
+		g.VADDPS(sum[i], sum[g.used+i], sum[i])
 		x := g.vec()
 		g.VMOVUPS(at(l, i*g.isa.vecBytes()), x)
 		g.VFMADD132PS(at(alpha, i*g.isa.vecBytes()), sum[i], x)
@@ -180,9 +187,9 @@ func (g *gen) softmax() {
 func (g *gen) weights(p *powers, s reg.GPVirtual, u int, base, sum []reg.VecVirtual) {
 	per := 1
 	if g.wide() {
-		per = panelVecs
+		per = g.used
 	}
-	for i := 0; i < panelVecs; i += per {
+	for i := 0; i < g.used; i += per {
 		x := g.vecs(per)
 		for j := range x {
 			where := at(s, u*g.isa.rowBytes()+(i+j)*g.isa.vecBytes())
@@ -210,24 +217,24 @@ func (g *gen) maxima(s, words, n reg.GPVirtual, top []reg.VecVirtual) {
 	g.JZ(operand.LabelRef(all))
 	minus := g.constant("-inf")
 	g.loop(left, func() {
-		x := g.loadPanel(sp, 0, panelVecs)
+		x := g.loadPanel(sp, 0, g.used)
 		for i, mask := range g.lanesOf(wp) {
 			g.choose(mask, x[i], minus)
 			g.VMAXPS(top[i], x[i], top[i])
 		}
-		g.storePanel(sp, x, panelVecs)
+		g.storePanel(sp, x, g.used)
 		g.ADDQ(operand.I32(g.isa.rowBytes()), sp)
 		g.ADDQ(operand.I32(8), wp)
 	})
 	g.JMP(operand.LabelRef(done))
 	g.Label(all)
-	second := g.vecs(panelVecs)
+	second := g.vecs(g.used)
 	for i := range second {
 		g.VMOVAPS(top[i], second[i])
 	}
 	g.each(left, 2, func(steps int) {
 		for u := range steps {
-			x := g.loadPanel(sp, u*g.isa.rowBytes(), panelVecs)
+			x := g.loadPanel(sp, u*g.isa.rowBytes(), g.used)
 			for i := range x {
 				to := top[i]
 				if u == 1 {
@@ -246,10 +253,17 @@ func (g *gen) maxima(s, words, n reg.GPVirtual, top []reg.VecVirtual) {
 
 // slopes generates the step from scores to the weights and the gradients of the scores.
 func (g *gen) slopes() {
-	g.begin("slopes", "func(s, dp *float32, words *uint64, n int, lse, delta *float32, scale float32)",
+	g.begin("slopes",
+		"func(s, dp *float32, words *uint64, n int, lse, delta *float32, scale float32, vecs int)",
 		"turns scores s [n, lanes] into P = e^(s-lse) and dp into P (dp - delta) scale, in",
 		"place; both are 0 where bit i of words[c] is 0, for query i and key c. nil words",
-		"allow all. n is at least 1.")
+		"allow all. n is at least 1; of lanes, vecs vectors, 2 or 3.")
+	g.fork(g.slopesOf)
+}
+
+// slopesOf is slopes for so many vectors.
+func (g *gen) slopesOf(vecs int) {
+	g.used = vecs
 	s, dp, words, n := g.arg("s"), g.arg("dp"), g.arg("words"), g.arg("n")
 	lse, delta := g.arg("lse"), g.arg("delta")
 	scale := g.vec()
@@ -283,7 +297,7 @@ func (g *gen) slopes() {
 
 // panelOperands is 3 vectors, in registers where there are 32 of them, else in memory.
 func (g *gen) panelOperands(base reg.GPVirtual) []operand.Op {
-	ops := make([]operand.Op, panelVecs)
+	ops := make([]operand.Op, g.used)
 	for i := range ops {
 		ops[i] = at(base, i*g.isa.vecBytes())
 		if g.wide() {
@@ -300,13 +314,13 @@ func (g *gen) slopeRow(p *powers, s, dp, words reg.GPVirtual, base, mean []opera
 ) {
 	per := 1
 	if g.wide() {
-		per = panelVecs
+		per = g.used
 	}
 	var masks []reg.Register
 	if masked {
 		masks = g.lanesOf(words)
 	}
-	for i := 0; i < panelVecs; i += per {
+	for i := 0; i < g.used; i += per {
 		x := g.vecs(per)
 		for j := range x {
 			g.VMOVUPS(at(s, (i+j)*g.isa.vecBytes()), x[j])

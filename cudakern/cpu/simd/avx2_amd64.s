@@ -1847,9 +1847,12 @@ done30:
 	VZEROUPPER
 	RET
 
-// func softmaxAVX2(s *float32, words *uint64, n int, m *float32, l *float32, alpha *float32)
+// func softmaxAVX2(s *float32, words *uint64, n int, m *float32, l *float32, alpha *float32, vecs int)
 // Requires: AVX, AVX2, FMA3
-TEXT ·softmaxAVX2(SB), NOSPLIT, $0-48
+TEXT ·softmaxAVX2(SB), NOSPLIT, $0-56
+	MOVQ    vecs+48(FP), AX
+	CMPQ    AX, $+3
+	JLT     less40
 	MOVQ    s+0(FP), AX
 	MOVQ    words+8(FP), CX
 	MOVQ    n+16(FP), DX
@@ -1862,10 +1865,10 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-48
 	MOVQ    AX, R8
 	MOVQ    DX, R9
 	TESTQ   CX, CX
-	JZ      all40
+	JZ      all41
 	VMOVUPS constsAVX2<>+256(SB), Y3
 
-loop42:
+loop43:
 	VMOVUPS      (R8), Y4
 	VMOVUPS      32(R8), Y5
 	VMOVUPS      64(R8), Y6
@@ -1888,17 +1891,17 @@ loop42:
 	ADDQ         $+96, R8
 	ADDQ         $+8, CX
 	DECQ         R9
-	JNZ          loop42
-	JMP          done41
+	JNZ          loop43
+	JMP          done42
 
-all40:
+all41:
 	VMOVAPS Y0, Y3
 	VMOVAPS Y1, Y4
 	VMOVAPS Y2, Y5
 	SUBQ    $+2, R9
-	JL      rest44
+	JL      rest45
 
-many43:
+many44:
 	VMOVUPS (R8), Y6
 	VMOVUPS 32(R8), Y7
 	VMOVUPS 64(R8), Y8
@@ -1913,13 +1916,13 @@ many43:
 	VMAXPS  Y5, Y8, Y5
 	ADDQ    $+192, R8
 	SUBQ    $+2, R9
-	JGE     many43
+	JGE     many44
 
-rest44:
+rest45:
 	ADDQ $+2, R9
-	JZ   done46
+	JZ   done47
 
-one45:
+one46:
 	VMOVUPS (R8), Y6
 	VMOVUPS 32(R8), Y7
 	VMOVUPS 64(R8), Y8
@@ -1928,14 +1931,14 @@ one45:
 	VMAXPS  Y2, Y8, Y2
 	ADDQ    $+96, R8
 	DECQ    R9
-	JNZ     one45
+	JNZ     one46
 
-done46:
+done47:
 	VMAXPS Y0, Y3, Y0
 	VMAXPS Y1, Y4, Y1
 	VMAXPS Y2, Y5, Y2
 
-done41:
+done42:
 	VMOVUPS constsAVX2<>+288(SB), Y3
 	VMOVUPS (BX), Y4
 	VMOVUPS 32(BX), Y5
@@ -2007,9 +2010,9 @@ done41:
 	VXORPS      Y8, Y8, Y8
 	VXORPS      Y9, Y9, Y9
 	SUBQ        $+2, DX
-	JL          rest48
+	JL          rest49
 
-many47:
+many48:
 	VMOVUPS     (AX), Y10
 	VSUBPS      Y0, Y10, Y10
 	VMULPS      constsAVX2<>+224(SB), Y10, Y10
@@ -2120,13 +2123,13 @@ many47:
 	VADDPS      Y10, Y9, Y9
 	ADDQ        $+192, AX
 	SUBQ        $+2, DX
-	JGE         many47
+	JGE         many48
 
-rest48:
+rest49:
 	ADDQ $+2, DX
-	JZ   done50
+	JZ   done51
 
-one49:
+one50:
 	VMOVUPS     (AX), Y10
 	VSUBPS      Y0, Y10, Y10
 	VMULPS      constsAVX2<>+224(SB), Y10, Y10
@@ -2183,9 +2186,9 @@ one49:
 	VADDPS      Y10, Y6, Y6
 	ADDQ        $+96, AX
 	DECQ        DX
-	JNZ         one49
+	JNZ         one50
 
-done50:
+done51:
 	VADDPS      Y4, Y7, Y4
 	VMOVUPS     (SI), Y0
 	VFMADD132PS (DI), Y4, Y0
@@ -2201,9 +2204,269 @@ done50:
 	VZEROUPPER
 	RET
 
-// func slopesAVX2(s *float32, dp *float32, words *uint64, n int, lse *float32, delta *float32, scale float32)
+less40:
+	MOVQ    s+0(FP), AX
+	MOVQ    words+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    m+24(FP), BX
+	MOVQ    l+32(FP), SI
+	MOVQ    alpha+40(FP), DI
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	MOVQ    AX, R8
+	MOVQ    DX, R9
+	TESTQ   CX, CX
+	JZ      all52
+	VMOVUPS constsAVX2<>+256(SB), Y2
+
+loop54:
+	VMOVUPS      (R8), Y3
+	VMOVUPS      32(R8), Y4
+	VPBROADCASTD (CX), Y5
+	VPAND        constsAVX2<>+768(SB), Y5, Y6
+	VPCMPEQD     constsAVX2<>+768(SB), Y6, Y6
+	VPAND        constsAVX2<>+800(SB), Y5, Y5
+	VPCMPEQD     constsAVX2<>+800(SB), Y5, Y5
+	VBLENDVPS    Y6, Y3, Y2, Y3
+	VMAXPS       Y0, Y3, Y0
+	VBLENDVPS    Y5, Y4, Y2, Y4
+	VMAXPS       Y1, Y4, Y1
+	VMOVUPS      Y3, (R8)
+	VMOVUPS      Y4, 32(R8)
+	ADDQ         $+96, R8
+	ADDQ         $+8, CX
+	DECQ         R9
+	JNZ          loop54
+	JMP          done53
+
+all52:
+	VMOVAPS Y0, Y2
+	VMOVAPS Y1, Y3
+	SUBQ    $+2, R9
+	JL      rest56
+
+many55:
+	VMOVUPS (R8), Y4
+	VMOVUPS 32(R8), Y5
+	VMAXPS  Y0, Y4, Y0
+	VMAXPS  Y1, Y5, Y1
+	VMOVUPS 96(R8), Y4
+	VMOVUPS 128(R8), Y5
+	VMAXPS  Y2, Y4, Y2
+	VMAXPS  Y3, Y5, Y3
+	ADDQ    $+192, R8
+	SUBQ    $+2, R9
+	JGE     many55
+
+rest56:
+	ADDQ $+2, R9
+	JZ   done58
+
+one57:
+	VMOVUPS (R8), Y4
+	VMOVUPS 32(R8), Y5
+	VMAXPS  Y0, Y4, Y0
+	VMAXPS  Y1, Y5, Y1
+	ADDQ    $+96, R8
+	DECQ    R9
+	JNZ     one57
+
+done58:
+	VMAXPS Y0, Y2, Y0
+	VMAXPS Y1, Y3, Y1
+
+done53:
+	VMOVUPS constsAVX2<>+288(SB), Y2
+	VMOVUPS (BX), Y3
+	VMOVUPS 32(BX), Y4
+	VMOVUPS Y0, (BX)
+	VMOVUPS Y1, 32(BX)
+	VMOVUPS constsAVX2<>+256(SB), Y5
+
+	// A column of -Inf alone: 0 in place of its maximum never takes -Inf from -Inf.
+	VCMPPS      $0x04, Y5, Y0, Y6
+	VANDPS      Y6, Y0, Y0
+	VSUBPS      Y0, Y3, Y3
+	VCMPPS      $0x04, Y5, Y1, Y5
+	VANDPS      Y5, Y1, Y1
+	VSUBPS      Y1, Y4, Y4
+	VMULPS      constsAVX2<>+224(SB), Y3, Y3
+	VMULPS      constsAVX2<>+224(SB), Y4, Y4
+	VMAXPS      Y3, Y2, Y3
+	VADDPS      constsAVX2<>+352(SB), Y3, Y5
+	VSUBPS      constsAVX2<>+352(SB), Y5, Y6
+	VSUBPS      Y6, Y3, Y3
+	VMOVAPS     constsAVX2<>+0(SB), Y6
+	VFMADD213PS constsAVX2<>+32(SB), Y3, Y6
+	VFMADD213PS constsAVX2<>+64(SB), Y3, Y6
+	VFMADD213PS constsAVX2<>+96(SB), Y3, Y6
+	VFMADD213PS constsAVX2<>+128(SB), Y3, Y6
+	VFMADD213PS constsAVX2<>+160(SB), Y3, Y6
+	VFMADD213PS constsAVX2<>+192(SB), Y3, Y6
+	VPSLLD      $0x17, Y5, Y5
+	VMULPS      Y5, Y6, Y3
+	VMAXPS      Y4, Y2, Y4
+	VADDPS      constsAVX2<>+352(SB), Y4, Y5
+	VSUBPS      constsAVX2<>+352(SB), Y5, Y6
+	VSUBPS      Y6, Y4, Y4
+	VMOVAPS     constsAVX2<>+0(SB), Y6
+	VFMADD213PS constsAVX2<>+32(SB), Y4, Y6
+	VFMADD213PS constsAVX2<>+64(SB), Y4, Y6
+	VFMADD213PS constsAVX2<>+96(SB), Y4, Y6
+	VFMADD213PS constsAVX2<>+128(SB), Y4, Y6
+	VFMADD213PS constsAVX2<>+160(SB), Y4, Y6
+	VFMADD213PS constsAVX2<>+192(SB), Y4, Y6
+	VPSLLD      $0x17, Y5, Y5
+	VMULPS      Y5, Y6, Y4
+	VMOVUPS     Y3, (DI)
+	VMOVUPS     Y4, 32(DI)
+	VXORPS      Y3, Y3, Y3
+	VXORPS      Y4, Y4, Y4
+	VXORPS      Y5, Y5, Y5
+	VXORPS      Y6, Y6, Y6
+	SUBQ        $+2, DX
+	JL          rest60
+
+many59:
+	VMOVUPS     (AX), Y7
+	VSUBPS      Y0, Y7, Y7
+	VMULPS      constsAVX2<>+224(SB), Y7, Y7
+	VMAXPS      Y7, Y2, Y7
+	VADDPS      constsAVX2<>+352(SB), Y7, Y8
+	VSUBPS      constsAVX2<>+352(SB), Y8, Y9
+	VSUBPS      Y9, Y7, Y7
+	VMOVAPS     constsAVX2<>+0(SB), Y9
+	VFMADD213PS constsAVX2<>+32(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+64(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+96(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+128(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+160(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+192(SB), Y7, Y9
+	VPSLLD      $0x17, Y8, Y8
+	VMULPS      Y8, Y9, Y7
+	VMOVUPS     Y7, (AX)
+	VADDPS      Y7, Y3, Y3
+	VMOVUPS     32(AX), Y7
+	VSUBPS      Y1, Y7, Y7
+	VMULPS      constsAVX2<>+224(SB), Y7, Y7
+	VMAXPS      Y7, Y2, Y7
+	VADDPS      constsAVX2<>+352(SB), Y7, Y8
+	VSUBPS      constsAVX2<>+352(SB), Y8, Y9
+	VSUBPS      Y9, Y7, Y7
+	VMOVAPS     constsAVX2<>+0(SB), Y9
+	VFMADD213PS constsAVX2<>+32(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+64(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+96(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+128(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+160(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+192(SB), Y7, Y9
+	VPSLLD      $0x17, Y8, Y8
+	VMULPS      Y8, Y9, Y7
+	VMOVUPS     Y7, 32(AX)
+	VADDPS      Y7, Y4, Y4
+	VMOVUPS     96(AX), Y7
+	VSUBPS      Y0, Y7, Y7
+	VMULPS      constsAVX2<>+224(SB), Y7, Y7
+	VMAXPS      Y7, Y2, Y7
+	VADDPS      constsAVX2<>+352(SB), Y7, Y8
+	VSUBPS      constsAVX2<>+352(SB), Y8, Y9
+	VSUBPS      Y9, Y7, Y7
+	VMOVAPS     constsAVX2<>+0(SB), Y9
+	VFMADD213PS constsAVX2<>+32(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+64(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+96(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+128(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+160(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+192(SB), Y7, Y9
+	VPSLLD      $0x17, Y8, Y8
+	VMULPS      Y8, Y9, Y7
+	VMOVUPS     Y7, 96(AX)
+	VADDPS      Y7, Y5, Y5
+	VMOVUPS     128(AX), Y7
+	VSUBPS      Y1, Y7, Y7
+	VMULPS      constsAVX2<>+224(SB), Y7, Y7
+	VMAXPS      Y7, Y2, Y7
+	VADDPS      constsAVX2<>+352(SB), Y7, Y8
+	VSUBPS      constsAVX2<>+352(SB), Y8, Y9
+	VSUBPS      Y9, Y7, Y7
+	VMOVAPS     constsAVX2<>+0(SB), Y9
+	VFMADD213PS constsAVX2<>+32(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+64(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+96(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+128(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+160(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+192(SB), Y7, Y9
+	VPSLLD      $0x17, Y8, Y8
+	VMULPS      Y8, Y9, Y7
+	VMOVUPS     Y7, 128(AX)
+	VADDPS      Y7, Y6, Y6
+	ADDQ        $+192, AX
+	SUBQ        $+2, DX
+	JGE         many59
+
+rest60:
+	ADDQ $+2, DX
+	JZ   done62
+
+one61:
+	VMOVUPS     (AX), Y7
+	VSUBPS      Y0, Y7, Y7
+	VMULPS      constsAVX2<>+224(SB), Y7, Y7
+	VMAXPS      Y7, Y2, Y7
+	VADDPS      constsAVX2<>+352(SB), Y7, Y8
+	VSUBPS      constsAVX2<>+352(SB), Y8, Y9
+	VSUBPS      Y9, Y7, Y7
+	VMOVAPS     constsAVX2<>+0(SB), Y9
+	VFMADD213PS constsAVX2<>+32(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+64(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+96(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+128(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+160(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+192(SB), Y7, Y9
+	VPSLLD      $0x17, Y8, Y8
+	VMULPS      Y8, Y9, Y7
+	VMOVUPS     Y7, (AX)
+	VADDPS      Y7, Y3, Y3
+	VMOVUPS     32(AX), Y7
+	VSUBPS      Y1, Y7, Y7
+	VMULPS      constsAVX2<>+224(SB), Y7, Y7
+	VMAXPS      Y7, Y2, Y7
+	VADDPS      constsAVX2<>+352(SB), Y7, Y8
+	VSUBPS      constsAVX2<>+352(SB), Y8, Y9
+	VSUBPS      Y9, Y7, Y7
+	VMOVAPS     constsAVX2<>+0(SB), Y9
+	VFMADD213PS constsAVX2<>+32(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+64(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+96(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+128(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+160(SB), Y7, Y9
+	VFMADD213PS constsAVX2<>+192(SB), Y7, Y9
+	VPSLLD      $0x17, Y8, Y8
+	VMULPS      Y8, Y9, Y7
+	VMOVUPS     Y7, 32(AX)
+	VADDPS      Y7, Y4, Y4
+	ADDQ        $+96, AX
+	DECQ        DX
+	JNZ         one61
+
+done62:
+	VADDPS      Y3, Y5, Y3
+	VMOVUPS     (SI), Y0
+	VFMADD132PS (DI), Y3, Y0
+	VMOVUPS     Y0, (SI)
+	VADDPS      Y4, Y6, Y4
+	VMOVUPS     32(SI), Y0
+	VFMADD132PS 32(DI), Y4, Y0
+	VMOVUPS     Y0, 32(SI)
+	VZEROUPPER
+	RET
+
+// func slopesAVX2(s *float32, dp *float32, words *uint64, n int, lse *float32, delta *float32, scale float32, vecs int)
 // Requires: AVX, AVX2, FMA3
-TEXT ·slopesAVX2(SB), NOSPLIT, $0-52
+TEXT ·slopesAVX2(SB), NOSPLIT, $0-64
+	MOVQ         vecs+56(FP), AX
+	CMPQ         AX, $+3
+	JLT          less63
 	MOVQ         s+0(FP), AX
 	MOVQ         dp+8(FP), CX
 	MOVQ         words+16(FP), DX
@@ -2213,9 +2476,9 @@ TEXT ·slopesAVX2(SB), NOSPLIT, $0-52
 	VBROADCASTSS scale+48(FP), Y0
 	VMOVUPS      constsAVX2<>+288(SB), Y1
 	TESTQ        DX, DX
-	JZ           all51
+	JZ           all64
 
-loop53:
+loop66:
 	VPBROADCASTD (DX), Y2
 	VPAND        constsAVX2<>+768(SB), Y2, Y3
 	VPCMPEQD     constsAVX2<>+768(SB), Y3, Y3
@@ -2305,11 +2568,11 @@ loop53:
 	ADDQ         $+96, CX
 	ADDQ         $+8, DX
 	DECQ         BX
-	JNZ          loop53
-	JMP          done52
+	JNZ          loop66
+	JMP          done65
 
-all51:
-loop54:
+all64:
+loop67:
 	VMOVUPS     (AX), Y2
 	VSUBPS      (SI), Y2, Y2
 	VMULPS      constsAVX2<>+224(SB), Y2, Y2
@@ -2385,9 +2648,145 @@ loop54:
 	ADDQ        $+96, AX
 	ADDQ        $+96, CX
 	DECQ        BX
-	JNZ         loop54
+	JNZ         loop67
 
-done52:
+done65:
+	VZEROUPPER
+	RET
+
+less63:
+	MOVQ         s+0(FP), AX
+	MOVQ         dp+8(FP), CX
+	MOVQ         words+16(FP), DX
+	MOVQ         n+24(FP), BX
+	MOVQ         lse+32(FP), SI
+	MOVQ         delta+40(FP), DI
+	VBROADCASTSS scale+48(FP), Y0
+	VMOVUPS      constsAVX2<>+288(SB), Y1
+	TESTQ        DX, DX
+	JZ           all68
+
+loop70:
+	VPBROADCASTD (DX), Y2
+	VPAND        constsAVX2<>+768(SB), Y2, Y3
+	VPCMPEQD     constsAVX2<>+768(SB), Y3, Y3
+	VPAND        constsAVX2<>+800(SB), Y2, Y2
+	VPCMPEQD     constsAVX2<>+800(SB), Y2, Y2
+	VMOVUPS      (AX), Y4
+	VSUBPS       (SI), Y4, Y4
+	VMULPS       constsAVX2<>+224(SB), Y4, Y4
+	VMAXPS       Y4, Y1, Y4
+	VMOVUPS      constsAVX2<>+320(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VADDPS       constsAVX2<>+352(SB), Y4, Y5
+	VSUBPS       constsAVX2<>+352(SB), Y5, Y6
+	VSUBPS       Y6, Y4, Y4
+	VMOVAPS      constsAVX2<>+0(SB), Y6
+	VFMADD213PS  constsAVX2<>+32(SB), Y4, Y6
+	VFMADD213PS  constsAVX2<>+64(SB), Y4, Y6
+	VFMADD213PS  constsAVX2<>+96(SB), Y4, Y6
+	VFMADD213PS  constsAVX2<>+128(SB), Y4, Y6
+	VFMADD213PS  constsAVX2<>+160(SB), Y4, Y6
+	VFMADD213PS  constsAVX2<>+192(SB), Y4, Y6
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y6, Y4
+	VMOVUPS      (CX), Y5
+	VSUBPS       (DI), Y5, Y5
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y4, Y5, Y5
+	VANDPS       Y3, Y4, Y4
+	VANDPS       Y3, Y5, Y5
+	VMOVUPS      Y4, (AX)
+	VMOVUPS      Y5, (CX)
+	VMOVUPS      32(AX), Y3
+	VSUBPS       32(SI), Y3, Y3
+	VMULPS       constsAVX2<>+224(SB), Y3, Y3
+	VMAXPS       Y3, Y1, Y3
+	VMOVUPS      constsAVX2<>+320(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VADDPS       constsAVX2<>+352(SB), Y3, Y4
+	VSUBPS       constsAVX2<>+352(SB), Y4, Y5
+	VSUBPS       Y5, Y3, Y3
+	VMOVAPS      constsAVX2<>+0(SB), Y5
+	VFMADD213PS  constsAVX2<>+32(SB), Y3, Y5
+	VFMADD213PS  constsAVX2<>+64(SB), Y3, Y5
+	VFMADD213PS  constsAVX2<>+96(SB), Y3, Y5
+	VFMADD213PS  constsAVX2<>+128(SB), Y3, Y5
+	VFMADD213PS  constsAVX2<>+160(SB), Y3, Y5
+	VFMADD213PS  constsAVX2<>+192(SB), Y3, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y5, Y3
+	VMOVUPS      32(CX), Y4
+	VSUBPS       32(DI), Y4, Y4
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VANDPS       Y2, Y3, Y3
+	VANDPS       Y2, Y4, Y4
+	VMOVUPS      Y3, 32(AX)
+	VMOVUPS      Y4, 32(CX)
+	ADDQ         $+96, AX
+	ADDQ         $+96, CX
+	ADDQ         $+8, DX
+	DECQ         BX
+	JNZ          loop70
+	JMP          done69
+
+all68:
+loop71:
+	VMOVUPS     (AX), Y2
+	VSUBPS      (SI), Y2, Y2
+	VMULPS      constsAVX2<>+224(SB), Y2, Y2
+	VMAXPS      Y2, Y1, Y2
+	VMOVUPS     constsAVX2<>+320(SB), Y3
+	VMINPS      Y2, Y3, Y2
+	VADDPS      constsAVX2<>+352(SB), Y2, Y3
+	VSUBPS      constsAVX2<>+352(SB), Y3, Y4
+	VSUBPS      Y4, Y2, Y2
+	VMOVAPS     constsAVX2<>+0(SB), Y4
+	VFMADD213PS constsAVX2<>+32(SB), Y2, Y4
+	VFMADD213PS constsAVX2<>+64(SB), Y2, Y4
+	VFMADD213PS constsAVX2<>+96(SB), Y2, Y4
+	VFMADD213PS constsAVX2<>+128(SB), Y2, Y4
+	VFMADD213PS constsAVX2<>+160(SB), Y2, Y4
+	VFMADD213PS constsAVX2<>+192(SB), Y2, Y4
+	VPSLLD      $0x17, Y3, Y3
+	VMULPS      Y3, Y4, Y2
+	VMOVUPS     (CX), Y3
+	VSUBPS      (DI), Y3, Y3
+	VMULPS      Y0, Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VMOVUPS     Y2, (AX)
+	VMOVUPS     Y3, (CX)
+	VMOVUPS     32(AX), Y2
+	VSUBPS      32(SI), Y2, Y2
+	VMULPS      constsAVX2<>+224(SB), Y2, Y2
+	VMAXPS      Y2, Y1, Y2
+	VMOVUPS     constsAVX2<>+320(SB), Y3
+	VMINPS      Y2, Y3, Y2
+	VADDPS      constsAVX2<>+352(SB), Y2, Y3
+	VSUBPS      constsAVX2<>+352(SB), Y3, Y4
+	VSUBPS      Y4, Y2, Y2
+	VMOVAPS     constsAVX2<>+0(SB), Y4
+	VFMADD213PS constsAVX2<>+32(SB), Y2, Y4
+	VFMADD213PS constsAVX2<>+64(SB), Y2, Y4
+	VFMADD213PS constsAVX2<>+96(SB), Y2, Y4
+	VFMADD213PS constsAVX2<>+128(SB), Y2, Y4
+	VFMADD213PS constsAVX2<>+160(SB), Y2, Y4
+	VFMADD213PS constsAVX2<>+192(SB), Y2, Y4
+	VPSLLD      $0x17, Y3, Y3
+	VMULPS      Y3, Y4, Y2
+	VMOVUPS     32(CX), Y3
+	VSUBPS      32(DI), Y3, Y3
+	VMULPS      Y0, Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VMOVUPS     Y2, 32(AX)
+	VMOVUPS     Y3, 32(CX)
+	ADDQ        $+96, AX
+	ADDQ        $+96, CX
+	DECQ        BX
+	JNZ         loop71
+
+done69:
 	VZEROUPPER
 	RET
 
@@ -2403,7 +2802,7 @@ TEXT ·capAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS      constsAVX2<>+608(SB), Y3
 	VMOVUPS      constsAVX2<>+544(SB), Y4
 
-loop55:
+loop72:
 	VMOVUPS      (AX), Y5
 	VORPS        constsAVX2<>+480(SB), Y5, Y6
 	VMULPS       Y1, Y6, Y7
@@ -2517,7 +2916,7 @@ loop55:
 	VMOVUPS      Y5, 64(AX)
 	ADDQ         $+96, AX
 	DECQ         CX
-	JNZ          loop55
+	JNZ          loop72
 	VZEROUPPER
 	RET
 
@@ -2536,7 +2935,7 @@ TEXT ·bendAVX2(SB), NOSPLIT, $0-40
 	VMOVUPS      constsAVX2<>+544(SB), Y4
 	VBROADCASTSS 12(SI), Y5
 
-loop56:
+loop73:
 	VMOVUPS     (AX), Y6
 	VORPS       constsAVX2<>+480(SB), Y6, Y7
 	VMULPS      Y1, Y7, Y8
@@ -2678,7 +3077,7 @@ loop56:
 	ADDQ         $+96, AX
 	ADDQ         $+96, CX
 	DECQ         DX
-	JNZ          loop56
+	JNZ          loop73
 	VZEROUPPER
 	RET
 
@@ -2692,14 +3091,14 @@ TEXT ·packAVX2(SB), NOSPLIT, $0-48
 	MOVQ width+32(FP), SI
 	MOVQ vecs+40(FP), DI
 
-loop57:
+loop74:
 	MOVQ AX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole58:
+whole75:
 	CMPQ       R10, $+8
-	JLT        part59
+	JLT        part76
 	LEAQ       (CX)(R9*1), R11
 	MOVQ       (DX), R12
 	IMULQ      BX, R12
@@ -2760,11 +3159,11 @@ whole58:
 	ADDQ       $+768, R8
 	ADDQ       $+32, R9
 	SUBQ       $+8, R10
-	JMP        whole58
+	JMP        whole75
 
-part59:
+part76:
 	TESTQ      R10, R10
-	JZ         done60
+	JZ         done77
 	LEAQ       constsAVX2<>+864(SB), R11
 	SHLQ       $0x02, R10
 	SUBQ       R10, R11
@@ -2827,11 +3226,11 @@ part59:
 	VMOVUPS    Y6, 576(R8)
 	VMOVUPS    Y0, 672(R8)
 
-done60:
+done77:
 	ADDQ $+64, DX
 	ADDQ $+32, AX
 	DECQ DI
-	JNZ  loop57
+	JNZ  loop74
 	VZEROUPPER
 	RET
 
@@ -2847,14 +3246,14 @@ TEXT ·packScaledAVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS scale+48(FP), Y0
 	VBROADCASTSS rest+52(FP), Y1
 
-loop61:
+loop78:
 	MOVQ AX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole62:
+whole79:
 	CMPQ        R10, $+8
-	JLT         part63
+	JLT         part80
 	LEAQ        (CX)(R9*1), R11
 	MOVQ        (DX), R12
 	IMULQ       BX, R12
@@ -2931,11 +3330,11 @@ whole62:
 	ADDQ        $+768, R8
 	ADDQ        $+32, R9
 	SUBQ        $+8, R10
-	JMP         whole62
+	JMP         whole79
 
-part63:
+part80:
 	TESTQ       R10, R10
-	JZ          done64
+	JZ          done81
 	LEAQ        constsAVX2<>+864(SB), R11
 	SHLQ        $0x02, R10
 	SUBQ        R10, R11
@@ -3014,11 +3413,11 @@ part63:
 	VMOVUPS     Y8, 576(R8)
 	VMOVUPS     Y2, 672(R8)
 
-done64:
+done81:
 	ADDQ $+64, DX
 	ADDQ $+32, AX
 	DECQ DI
-	JNZ  loop61
+	JNZ  loop78
 	VZEROUPPER
 	RET
 
@@ -3032,14 +3431,14 @@ TEXT ·unpackAVX2(SB), NOSPLIT, $0-48
 	MOVQ width+32(FP), SI
 	MOVQ vecs+40(FP), DI
 
-loop65:
+loop82:
 	MOVQ CX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole66:
+whole83:
 	CMPQ       R10, $+8
-	JLT        part67
+	JLT        part84
 	LEAQ       (AX)(R9*1), R11
 	VMOVUPS    (R8), Y0
 	VMOVUPS    96(R8), Y1
@@ -3100,11 +3499,11 @@ whole66:
 	ADDQ       $+768, R8
 	ADDQ       $+32, R9
 	SUBQ       $+8, R10
-	JMP        whole66
+	JMP        whole83
 
-part67:
+part84:
 	TESTQ      R10, R10
-	JZ         done68
+	JZ         done85
 	LEAQ       constsAVX2<>+864(SB), R11
 	SHLQ       $0x02, R10
 	SUBQ       R10, R11
@@ -3167,11 +3566,11 @@ part67:
 	IMULQ      BX, R8
 	VMASKMOVPS Y1, Y0, (R9)(R8*1)
 
-done68:
+done85:
 	ADDQ $+64, DX
 	ADDQ $+32, CX
 	DECQ DI
-	JNZ  loop65
+	JNZ  loop82
 	VZEROUPPER
 	RET
 
@@ -3184,20 +3583,20 @@ TEXT ·touchAVX2(SB), NOSPLIT, $0-40
 	MOVQ rowBytes+24(FP), BX
 	MOVQ bytes+32(FP), SI
 
-loop69:
+loop86:
 	MOVQ  (CX), DI
 	IMULQ BX, DI
 	ADDQ  AX, DI
 	MOVQ  SI, R8
 
-line70:
+line87:
 	PREFETCHT1 (DI)
 	ADDQ       $+64, DI
 	SUBQ       $+64, R8
-	JG         line70
+	JG         line87
 	ADDQ       $+8, CX
 	DECQ       DX
-	JNZ        loop69
+	JNZ        loop86
 	RET
 
 // func widenAVX2(dst *float32, src *uint16, to int, from int, rows int, n int)
@@ -3210,40 +3609,40 @@ TEXT ·widenAVX2(SB), NOSPLIT, $0-48
 	MOVQ from+24(FP), SI
 	MOVQ n+40(FP), DI
 
-loop71:
+loop88:
 	MOVQ AX, R8
 	MOVQ CX, R9
 	MOVQ DI, R10
 	SUBQ $+8, R10
-	JL   rest73
+	JL   rest90
 
-many72:
+many89:
 	VPMOVZXWD (R9), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, (R8)
 	ADDQ      $+16, R9
 	ADDQ      $+32, R8
 	SUBQ      $+8, R10
-	JGE       many72
+	JGE       many89
 
-rest73:
+rest90:
 	ADDQ $+8, R10
-	JZ   done75
+	JZ   done92
 
-one74:
+one91:
 	MOVWLZX (R9), R11
 	SHLL    $0x10, R11
 	MOVL    R11, (R8)
 	ADDQ    $+2, R9
 	ADDQ    $+4, R8
 	DECQ    R10
-	JNZ     one74
+	JNZ     one91
 
-done75:
+done92:
 	ADDQ BX, AX
 	ADDQ SI, CX
 	DECQ DX
-	JNZ  loop71
+	JNZ  loop88
 	VZEROUPPER
 	RET
 
@@ -3257,9 +3656,9 @@ TEXT ·narrowAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS constsAVX2<>+416(SB), Y1
 	VMOVUPS constsAVX2<>+448(SB), Y2
 	SHRQ    $0x03, DX
-	JZ      done76
+	JZ      done93
 
-loop77:
+loop94:
 	VMOVUPS   (CX), Y3
 	VPSRLD    $0x10, Y3, Y4
 	VPOR      Y2, Y4, Y5
@@ -3275,9 +3674,9 @@ loop77:
 	ADDQ      $+32, CX
 	ADDQ      $+16, AX
 	DECQ      DX
-	JNZ       loop77
+	JNZ       loop94
 
-done76:
+done93:
 	VZEROUPPER
 	RET
 
@@ -3290,23 +3689,23 @@ TEXT ·finiteAVX2(SB), NOSPLIT, $0-33
 	MOVQ   width+24(FP), BX
 	VXORPS Y0, Y0, Y0
 
-loop78:
+loop95:
 	MOVQ BX, SI
 	XORQ DI, DI
 
-whole79:
+whole96:
 	CMPQ    SI, $+8
-	JLT     part80
+	JLT     part97
 	VMOVUPS (AX)(DI*1), Y1
 	VSUBPS  Y1, Y1, Y1
 	VADDPS  Y1, Y0, Y0
 	ADDQ    $+32, DI
 	SUBQ    $+8, SI
-	JMP     whole79
+	JMP     whole96
 
-part80:
+part97:
 	TESTQ      SI, SI
-	JZ         done81
+	JZ         done98
 	LEAQ       constsAVX2<>+864(SB), R8
 	SHLQ       $0x02, SI
 	SUBQ       SI, R8
@@ -3315,10 +3714,10 @@ part80:
 	VSUBPS     Y1, Y1, Y1
 	VADDPS     Y1, Y0, Y0
 
-done81:
+done98:
 	ADDQ      CX, AX
 	DECQ      DX
-	JNZ       loop78
+	JNZ       loop95
 	VXORPS    Y1, Y1, Y1
 	VCMPPS    $0x04, Y1, Y0, Y0
 	VMOVMSKPS Y0, AX
@@ -3337,15 +3736,15 @@ TEXT ·deltaAVX2(SB), NOSPLIT, $0-40
 	MOVQ n+24(FP), BX
 	MOVQ width+32(FP), SI
 
-loop82:
+loop99:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   SI, DI
 	XORQ   R8, R8
 
-whole83:
+whole100:
 	CMPQ         DI, $+8
-	JLT          part84
+	JLT          part101
 	VMOVUPS      (CX)(R8*1), Y2
 	VMOVUPS      (DX)(R8*1), Y3
 	VEXTRACTF128 $0x01, Y2, X4
@@ -3358,11 +3757,11 @@ whole83:
 	VFMADD231PD  Y4, Y5, Y1
 	ADDQ         $+32, R8
 	SUBQ         $+8, DI
-	JMP          whole83
+	JMP          whole100
 
-part84:
+part101:
 	TESTQ        DI, DI
-	JZ           done85
+	JZ           done102
 	LEAQ         constsAVX2<>+864(SB), R9
 	SHLQ         $0x02, DI
 	SUBQ         DI, R9
@@ -3378,7 +3777,7 @@ part84:
 	VFMADD231PD  Y3, Y2, Y0
 	VFMADD231PD  Y4, Y5, Y1
 
-done85:
+done102:
 	VADDPD       Y0, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPD       X1, X0, X0
@@ -3389,7 +3788,7 @@ done85:
 	LEAQ         (DX)(SI*4), DX
 	ADDQ         $+4, AX
 	DECQ         BX
-	JNZ          loop82
+	JNZ          loop99
 	VZEROUPPER
 	RET
 
@@ -3402,9 +3801,9 @@ TEXT ·scaleAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSD by+24(FP), Y0
 	XORQ         BX, BX
 
-whole86:
+whole103:
 	CMPQ         DX, $+8
-	JLT          part87
+	JLT          part104
 	VMOVUPS      (CX)(BX*1), Y1
 	VEXTRACTF128 $0x01, Y1, X3
 	VCVTPS2PD    X1, Y2
@@ -3417,11 +3816,11 @@ whole86:
 	VMOVUPS      Y1, (AX)(BX*1)
 	ADDQ         $+32, BX
 	SUBQ         $+8, DX
-	JMP          whole86
+	JMP          whole103
 
-part87:
+part104:
 	TESTQ        DX, DX
-	JZ           done88
+	JZ           done105
 	LEAQ         constsAVX2<>+864(SB), SI
 	SHLQ         $0x02, DX
 	SUBQ         DX, SI
@@ -3437,7 +3836,7 @@ part87:
 	VINSERTF128  $0x01, X4, Y2, Y2
 	VMASKMOVPS   Y2, Y1, (AX)(BX*1)
 
-done88:
+done105:
 	VZEROUPPER
 	RET
 
@@ -3449,20 +3848,20 @@ TEXT ·accumulateAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 
-whole89:
+whole106:
 	CMPQ    DX, $+8
-	JLT     part90
+	JLT     part107
 	VMOVUPS (CX)(BX*1), Y0
 	VMOVUPS (AX)(BX*1), Y1
 	VADDPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $+8, DX
-	JMP     whole89
+	JMP     whole106
 
-part90:
+part107:
 	TESTQ      DX, DX
-	JZ         done91
+	JZ         done108
 	LEAQ       constsAVX2<>+864(SB), SI
 	SHLQ       $0x02, DX
 	SUBQ       DX, SI
@@ -3472,7 +3871,7 @@ part90:
 	VADDPS     Y1, Y2, Y2
 	VMASKMOVPS Y2, Y0, (AX)(BX*1)
 
-done91:
+done108:
 	VZEROUPPER
 	RET
 
@@ -3495,7 +3894,7 @@ TEXT ·peakAVX2(SB), NOSPLIT, $0-8
 	VXORPS Y12, Y12, Y12
 	VXORPS Y13, Y13, Y13
 
-loop92:
+loop109:
 	VFMADD231PS Y0, Y1, Y2
 	VFMADD231PS Y0, Y1, Y3
 	VFMADD231PS Y0, Y1, Y4
@@ -3593,6 +3992,6 @@ loop92:
 	VFMADD231PS Y0, Y1, Y12
 	VFMADD231PS Y0, Y1, Y13
 	DECQ        AX
-	JNZ         loop92
+	JNZ         loop109
 	VZEROUPPER
 	RET

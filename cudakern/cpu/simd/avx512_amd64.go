@@ -29,18 +29,21 @@ func outerAVX512(c *float32, a *float32, b *float32, n int, width int, fours int
 
 // softmaxAVX512 turns scores s [n, lanes] into e^(s-m') in place, where m' is the larger of the
 // column's maximum and m; it updates m and l and sets alpha to e^(m-m'). Where bit i
-// of words[c] is 0, query i does not see key c; nil words allow all. n is at least 1.
+// of words[c] is 0, query i does not see key c; nil words allow all. n is at least 1;
+// of lanes, vecs vectors, 2 or 3.
 //
 //go:noescape
-func softmaxAVX512(s *float32, words *uint64, n int, m *float32, l *float32, alpha *float32)
+func softmaxAVX512(
+	s *float32, words *uint64, n int, m *float32, l *float32, alpha *float32, vecs int,
+)
 
 // slopesAVX512 turns scores s [n, lanes] into P = e^(s-lse) and dp into P (dp - delta) scale, in
 // place; both are 0 where bit i of words[c] is 0, for query i and key c. nil words
-// allow all. n is at least 1.
+// allow all. n is at least 1; of lanes, vecs vectors, 2 or 3.
 //
 //go:noescape
 func slopesAVX512(
-	s *float32, dp *float32, words *uint64, n int, lse *float32, delta *float32, scale float32,
+	s *float32, dp *float32, words *uint64, n int, lse *float32, delta *float32, scale float32, vecs int,
 )
 
 // capAVX512 turns scores s [n, lanes] into cap tanh(s/cap), in place; curve is the numbers of

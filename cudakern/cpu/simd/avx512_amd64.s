@@ -3318,9 +3318,12 @@ done30:
 	VZEROUPPER
 	RET
 
-// func softmaxAVX512(s *float32, words *uint64, n int, m *float32, l *float32, alpha *float32)
+// func softmaxAVX512(s *float32, words *uint64, n int, m *float32, l *float32, alpha *float32, vecs int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·softmaxAVX512(SB), NOSPLIT, $0-48
+TEXT ·softmaxAVX512(SB), NOSPLIT, $0-56
+	MOVQ    vecs+48(FP), AX
+	CMPQ    AX, $+3
+	JLT     less43
 	MOVQ    s+0(FP), AX
 	MOVQ    words+8(FP), CX
 	MOVQ    n+16(FP), DX
@@ -3333,10 +3336,10 @@ TEXT ·softmaxAVX512(SB), NOSPLIT, $0-48
 	MOVQ    AX, R8
 	MOVQ    DX, R9
 	TESTQ   CX, CX
-	JZ      all43
+	JZ      all44
 	VMOVUPS constsAVX512<>+512(SB), Z3
 
-loop45:
+loop46:
 	VMOVUPS   (R8), Z4
 	VMOVUPS   64(R8), Z5
 	VMOVUPS   128(R8), Z6
@@ -3355,17 +3358,17 @@ loop45:
 	ADDQ      $+192, R8
 	ADDQ      $+8, CX
 	DECQ      R9
-	JNZ       loop45
-	JMP       done44
+	JNZ       loop46
+	JMP       done45
 
-all43:
+all44:
 	VMOVAPS Z0, Z3
 	VMOVAPS Z1, Z4
 	VMOVAPS Z2, Z5
 	SUBQ    $+2, R9
-	JL      rest47
+	JL      rest48
 
-many46:
+many47:
 	VMOVUPS (R8), Z6
 	VMOVUPS 64(R8), Z7
 	VMOVUPS 128(R8), Z8
@@ -3380,13 +3383,13 @@ many46:
 	VMAXPS  Z5, Z8, Z5
 	ADDQ    $+384, R8
 	SUBQ    $+2, R9
-	JGE     many46
+	JGE     many47
 
-rest47:
+rest48:
 	ADDQ $+2, R9
-	JZ   done49
+	JZ   done50
 
-one48:
+one49:
 	VMOVUPS (R8), Z6
 	VMOVUPS 64(R8), Z7
 	VMOVUPS 128(R8), Z8
@@ -3395,14 +3398,14 @@ one48:
 	VMAXPS  Z2, Z8, Z2
 	ADDQ    $+192, R8
 	DECQ    R9
-	JNZ     one48
+	JNZ     one49
 
-done49:
+done50:
 	VMAXPS Z0, Z3, Z0
 	VMAXPS Z1, Z4, Z1
 	VMAXPS Z2, Z5, Z2
 
-done44:
+done45:
 	VMOVUPS constsAVX512<>+576(SB), Z3
 	VMOVUPS constsAVX512<>+0(SB), Z4
 	VMOVUPS constsAVX512<>+64(SB), Z5
@@ -3473,9 +3476,9 @@ done44:
 	VXORPS      Z16, Z16, Z16
 	VXORPS      Z17, Z17, Z17
 	SUBQ        $+2, DX
-	JL          rest51
+	JL          rest52
 
-many50:
+many51:
 	VMOVUPS     (AX), Z18
 	VSUBPS      Z0, Z18, Z18
 	VMOVUPS     64(AX), Z19
@@ -3568,13 +3571,13 @@ many50:
 	VADDPS      Z20, Z17, Z17
 	ADDQ        $+384, AX
 	SUBQ        $+2, DX
-	JGE         many50
+	JGE         many51
 
-rest51:
+rest52:
 	ADDQ $+2, DX
-	JZ   done53
+	JZ   done54
 
-one52:
+one53:
 	VMOVUPS     (AX), Z18
 	VSUBPS      Z0, Z18, Z18
 	VMOVUPS     64(AX), Z19
@@ -3622,9 +3625,9 @@ one52:
 	VADDPS      Z20, Z14, Z14
 	ADDQ        $+192, AX
 	DECQ        DX
-	JNZ         one52
+	JNZ         one53
 
-done53:
+done54:
 	VADDPS      Z12, Z15, Z12
 	VMOVUPS     (SI), Z0
 	VFMADD132PS (DI), Z12, Z0
@@ -3640,9 +3643,250 @@ done53:
 	VZEROUPPER
 	RET
 
-// func slopesAVX512(s *float32, dp *float32, words *uint64, n int, lse *float32, delta *float32, scale float32)
+less43:
+	MOVQ    s+0(FP), AX
+	MOVQ    words+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    m+24(FP), BX
+	MOVQ    l+32(FP), SI
+	MOVQ    alpha+40(FP), DI
+	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
+	MOVQ    AX, R8
+	MOVQ    DX, R9
+	TESTQ   CX, CX
+	JZ      all55
+	VMOVUPS constsAVX512<>+512(SB), Z2
+
+loop57:
+	VMOVUPS   (R8), Z3
+	VMOVUPS   64(R8), Z4
+	KMOVW     (CX), K1
+	KMOVW     2(CX), K2
+	VBLENDMPS Z3, Z2, K1, Z3
+	VMAXPS    Z0, Z3, Z0
+	VBLENDMPS Z4, Z2, K2, Z4
+	VMAXPS    Z1, Z4, Z1
+	VMOVUPS   Z3, (R8)
+	VMOVUPS   Z4, 64(R8)
+	ADDQ      $+192, R8
+	ADDQ      $+8, CX
+	DECQ      R9
+	JNZ       loop57
+	JMP       done56
+
+all55:
+	VMOVAPS Z0, Z2
+	VMOVAPS Z1, Z3
+	SUBQ    $+2, R9
+	JL      rest59
+
+many58:
+	VMOVUPS (R8), Z4
+	VMOVUPS 64(R8), Z5
+	VMAXPS  Z0, Z4, Z0
+	VMAXPS  Z1, Z5, Z1
+	VMOVUPS 192(R8), Z4
+	VMOVUPS 256(R8), Z5
+	VMAXPS  Z2, Z4, Z2
+	VMAXPS  Z3, Z5, Z3
+	ADDQ    $+384, R8
+	SUBQ    $+2, R9
+	JGE     many58
+
+rest59:
+	ADDQ $+2, R9
+	JZ   done61
+
+one60:
+	VMOVUPS (R8), Z4
+	VMOVUPS 64(R8), Z5
+	VMAXPS  Z0, Z4, Z0
+	VMAXPS  Z1, Z5, Z1
+	ADDQ    $+192, R8
+	DECQ    R9
+	JNZ     one60
+
+done61:
+	VMAXPS Z0, Z2, Z0
+	VMAXPS Z1, Z3, Z1
+
+done56:
+	VMOVUPS constsAVX512<>+576(SB), Z2
+	VMOVUPS constsAVX512<>+0(SB), Z3
+	VMOVUPS constsAVX512<>+64(SB), Z4
+	VMOVUPS constsAVX512<>+128(SB), Z5
+	VMOVUPS constsAVX512<>+192(SB), Z6
+	VMOVUPS constsAVX512<>+256(SB), Z7
+	VMOVUPS constsAVX512<>+320(SB), Z8
+	VMOVUPS constsAVX512<>+384(SB), Z9
+	VMOVUPS constsAVX512<>+448(SB), Z10
+	VMOVUPS (BX), Z11
+	VMOVUPS 64(BX), Z12
+	VMOVUPS Z0, (BX)
+	VMOVUPS Z1, 64(BX)
+	VMOVUPS constsAVX512<>+512(SB), Z13
+
+	// A column of -Inf alone: 0 in place of its maximum never takes -Inf from -Inf.
+	VCMPPS      $0x04, Z13, Z0, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VSUBPS      Z0, Z11, Z11
+	VCMPPS      $0x04, Z13, Z1, K1
+	VMOVAPS.Z   Z1, K1, Z1
+	VSUBPS      Z1, Z12, Z12
+	VMULPS      Z10, Z11, Z11
+	VMULPS      Z10, Z12, Z12
+	VREDUCEPS   $0x01, Z11, Z13
+	VMOVAPS     Z3, Z15
+	VREDUCEPS   $0x01, Z12, Z14
+	VMOVAPS     Z3, Z16
+	VFMADD213PS Z4, Z13, Z15
+	VFMADD213PS Z4, Z14, Z16
+	VFMADD213PS Z5, Z13, Z15
+	VFMADD213PS Z5, Z14, Z16
+	VFMADD213PS Z6, Z13, Z15
+	VFMADD213PS Z6, Z14, Z16
+	VFMADD213PS Z7, Z13, Z15
+	VFMADD213PS Z7, Z14, Z16
+	VFMADD213PS Z8, Z13, Z15
+	VFMADD213PS Z8, Z14, Z16
+	VFMADD213PS Z9, Z13, Z15
+	VFMADD213PS Z9, Z14, Z16
+	VCMPPS      $0x05, Z2, Z11, K1
+	VSCALEFPS.Z Z11, Z15, K1, Z11
+	VCMPPS      $0x05, Z2, Z12, K1
+	VSCALEFPS.Z Z12, Z16, K1, Z12
+	VMOVUPS     Z11, (DI)
+	VMOVUPS     Z12, 64(DI)
+	VXORPS      Z11, Z11, Z11
+	VXORPS      Z12, Z12, Z12
+	VXORPS      Z13, Z13, Z13
+	VXORPS      Z14, Z14, Z14
+	SUBQ        $+2, DX
+	JL          rest63
+
+many62:
+	VMOVUPS     (AX), Z15
+	VSUBPS      Z0, Z15, Z15
+	VMOVUPS     64(AX), Z16
+	VSUBPS      Z1, Z16, Z16
+	VMULPS      Z10, Z15, Z15
+	VMULPS      Z10, Z16, Z16
+	VREDUCEPS   $0x01, Z15, Z17
+	VMOVAPS     Z3, Z19
+	VREDUCEPS   $0x01, Z16, Z18
+	VMOVAPS     Z3, Z20
+	VFMADD213PS Z4, Z17, Z19
+	VFMADD213PS Z4, Z18, Z20
+	VFMADD213PS Z5, Z17, Z19
+	VFMADD213PS Z5, Z18, Z20
+	VFMADD213PS Z6, Z17, Z19
+	VFMADD213PS Z6, Z18, Z20
+	VFMADD213PS Z7, Z17, Z19
+	VFMADD213PS Z7, Z18, Z20
+	VFMADD213PS Z8, Z17, Z19
+	VFMADD213PS Z8, Z18, Z20
+	VFMADD213PS Z9, Z17, Z19
+	VFMADD213PS Z9, Z18, Z20
+	VCMPPS      $0x05, Z2, Z15, K1
+	VSCALEFPS.Z Z15, Z19, K1, Z15
+	VCMPPS      $0x05, Z2, Z16, K1
+	VSCALEFPS.Z Z16, Z20, K1, Z16
+	VMOVUPS     Z15, (AX)
+	VADDPS      Z15, Z11, Z11
+	VMOVUPS     Z16, 64(AX)
+	VADDPS      Z16, Z12, Z12
+	VMOVUPS     192(AX), Z15
+	VSUBPS      Z0, Z15, Z15
+	VMOVUPS     256(AX), Z16
+	VSUBPS      Z1, Z16, Z16
+	VMULPS      Z10, Z15, Z15
+	VMULPS      Z10, Z16, Z16
+	VREDUCEPS   $0x01, Z15, Z17
+	VMOVAPS     Z3, Z19
+	VREDUCEPS   $0x01, Z16, Z18
+	VMOVAPS     Z3, Z20
+	VFMADD213PS Z4, Z17, Z19
+	VFMADD213PS Z4, Z18, Z20
+	VFMADD213PS Z5, Z17, Z19
+	VFMADD213PS Z5, Z18, Z20
+	VFMADD213PS Z6, Z17, Z19
+	VFMADD213PS Z6, Z18, Z20
+	VFMADD213PS Z7, Z17, Z19
+	VFMADD213PS Z7, Z18, Z20
+	VFMADD213PS Z8, Z17, Z19
+	VFMADD213PS Z8, Z18, Z20
+	VFMADD213PS Z9, Z17, Z19
+	VFMADD213PS Z9, Z18, Z20
+	VCMPPS      $0x05, Z2, Z15, K1
+	VSCALEFPS.Z Z15, Z19, K1, Z15
+	VCMPPS      $0x05, Z2, Z16, K1
+	VSCALEFPS.Z Z16, Z20, K1, Z16
+	VMOVUPS     Z15, 192(AX)
+	VADDPS      Z15, Z13, Z13
+	VMOVUPS     Z16, 256(AX)
+	VADDPS      Z16, Z14, Z14
+	ADDQ        $+384, AX
+	SUBQ        $+2, DX
+	JGE         many62
+
+rest63:
+	ADDQ $+2, DX
+	JZ   done65
+
+one64:
+	VMOVUPS     (AX), Z15
+	VSUBPS      Z0, Z15, Z15
+	VMOVUPS     64(AX), Z16
+	VSUBPS      Z1, Z16, Z16
+	VMULPS      Z10, Z15, Z15
+	VMULPS      Z10, Z16, Z16
+	VREDUCEPS   $0x01, Z15, Z17
+	VMOVAPS     Z3, Z19
+	VREDUCEPS   $0x01, Z16, Z18
+	VMOVAPS     Z3, Z20
+	VFMADD213PS Z4, Z17, Z19
+	VFMADD213PS Z4, Z18, Z20
+	VFMADD213PS Z5, Z17, Z19
+	VFMADD213PS Z5, Z18, Z20
+	VFMADD213PS Z6, Z17, Z19
+	VFMADD213PS Z6, Z18, Z20
+	VFMADD213PS Z7, Z17, Z19
+	VFMADD213PS Z7, Z18, Z20
+	VFMADD213PS Z8, Z17, Z19
+	VFMADD213PS Z8, Z18, Z20
+	VFMADD213PS Z9, Z17, Z19
+	VFMADD213PS Z9, Z18, Z20
+	VCMPPS      $0x05, Z2, Z15, K1
+	VSCALEFPS.Z Z15, Z19, K1, Z15
+	VCMPPS      $0x05, Z2, Z16, K1
+	VSCALEFPS.Z Z16, Z20, K1, Z16
+	VMOVUPS     Z15, (AX)
+	VADDPS      Z15, Z11, Z11
+	VMOVUPS     Z16, 64(AX)
+	VADDPS      Z16, Z12, Z12
+	ADDQ        $+192, AX
+	DECQ        DX
+	JNZ         one64
+
+done65:
+	VADDPS      Z11, Z13, Z11
+	VMOVUPS     (SI), Z0
+	VFMADD132PS (DI), Z11, Z0
+	VMOVUPS     Z0, (SI)
+	VADDPS      Z12, Z14, Z12
+	VMOVUPS     64(SI), Z0
+	VFMADD132PS 64(DI), Z12, Z0
+	VMOVUPS     Z0, 64(SI)
+	VZEROUPPER
+	RET
+
+// func slopesAVX512(s *float32, dp *float32, words *uint64, n int, lse *float32, delta *float32, scale float32, vecs int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·slopesAVX512(SB), NOSPLIT, $0-52
+TEXT ·slopesAVX512(SB), NOSPLIT, $0-64
+	MOVQ         vecs+56(FP), AX
+	CMPQ         AX, $+3
+	JLT          less66
 	MOVQ         s+0(FP), AX
 	MOVQ         dp+8(FP), CX
 	MOVQ         words+16(FP), DX
@@ -3666,9 +3910,9 @@ TEXT ·slopesAVX512(SB), NOSPLIT, $0-52
 	VMOVUPS      64(DI), Z14
 	VMOVUPS      128(DI), Z15
 	TESTQ        DX, DX
-	JZ           all54
+	JZ           all67
 
-loop56:
+loop69:
 	KMOVW       (DX), K1
 	KMOVW       2(DX), K2
 	KMOVW       4(DX), K3
@@ -3739,11 +3983,11 @@ loop56:
 	ADDQ        $+192, CX
 	ADDQ        $+8, DX
 	DECQ        BX
-	JNZ         loop56
-	JMP         done55
+	JNZ         loop69
+	JMP         done68
 
-all54:
-loop57:
+all67:
+loop70:
 	VMOVUPS     (AX), Z16
 	VSUBPS      Z10, Z16, Z16
 	VMOVUPS     64(AX), Z17
@@ -3804,9 +4048,134 @@ loop57:
 	ADDQ        $+192, AX
 	ADDQ        $+192, CX
 	DECQ        BX
-	JNZ         loop57
+	JNZ         loop70
 
-done55:
+done68:
+	VZEROUPPER
+	RET
+
+less66:
+	MOVQ         s+0(FP), AX
+	MOVQ         dp+8(FP), CX
+	MOVQ         words+16(FP), DX
+	MOVQ         n+24(FP), BX
+	MOVQ         lse+32(FP), SI
+	MOVQ         delta+40(FP), DI
+	VBROADCASTSS scale+48(FP), Z0
+	VMOVUPS      constsAVX512<>+576(SB), Z1
+	VMOVUPS      constsAVX512<>+0(SB), Z2
+	VMOVUPS      constsAVX512<>+64(SB), Z3
+	VMOVUPS      constsAVX512<>+128(SB), Z4
+	VMOVUPS      constsAVX512<>+192(SB), Z5
+	VMOVUPS      constsAVX512<>+256(SB), Z6
+	VMOVUPS      constsAVX512<>+320(SB), Z7
+	VMOVUPS      constsAVX512<>+384(SB), Z8
+	VMOVUPS      constsAVX512<>+448(SB), Z9
+	VMOVUPS      (SI), Z10
+	VMOVUPS      64(SI), Z11
+	VMOVUPS      (DI), Z12
+	VMOVUPS      64(DI), Z13
+	TESTQ        DX, DX
+	JZ           all71
+
+loop73:
+	KMOVW       (DX), K1
+	KMOVW       2(DX), K2
+	VMOVUPS     (AX), Z14
+	VSUBPS      Z10, Z14, Z14
+	VMOVUPS     64(AX), Z15
+	VSUBPS      Z11, Z15, Z15
+	VMULPS      Z9, Z14, Z14
+	VMULPS      Z9, Z15, Z15
+	VREDUCEPS   $0x01, Z14, Z16
+	VMOVAPS     Z2, Z18
+	VREDUCEPS   $0x01, Z15, Z17
+	VMOVAPS     Z2, Z19
+	VFMADD213PS Z3, Z16, Z18
+	VFMADD213PS Z3, Z17, Z19
+	VFMADD213PS Z4, Z16, Z18
+	VFMADD213PS Z4, Z17, Z19
+	VFMADD213PS Z5, Z16, Z18
+	VFMADD213PS Z5, Z17, Z19
+	VFMADD213PS Z6, Z16, Z18
+	VFMADD213PS Z6, Z17, Z19
+	VFMADD213PS Z7, Z16, Z18
+	VFMADD213PS Z7, Z17, Z19
+	VFMADD213PS Z8, Z16, Z18
+	VFMADD213PS Z8, Z17, Z19
+	VCMPPS      $0x05, Z1, Z14, K3
+	VSCALEFPS.Z Z14, Z18, K3, Z14
+	VCMPPS      $0x05, Z1, Z15, K3
+	VSCALEFPS.Z Z15, Z19, K3, Z15
+	VMOVUPS     (CX), Z16
+	VSUBPS      Z12, Z16, Z16
+	VMULPS      Z0, Z16, Z16
+	VMULPS      Z14, Z16, Z16
+	VMOVAPS.Z   Z14, K1, Z14
+	VMOVAPS.Z   Z16, K1, Z16
+	VMOVUPS     Z14, (AX)
+	VMOVUPS     Z16, (CX)
+	VMOVUPS     64(CX), Z14
+	VSUBPS      Z13, Z14, Z14
+	VMULPS      Z0, Z14, Z14
+	VMULPS      Z15, Z14, Z14
+	VMOVAPS.Z   Z15, K2, Z15
+	VMOVAPS.Z   Z14, K2, Z14
+	VMOVUPS     Z15, 64(AX)
+	VMOVUPS     Z14, 64(CX)
+	ADDQ        $+192, AX
+	ADDQ        $+192, CX
+	ADDQ        $+8, DX
+	DECQ        BX
+	JNZ         loop73
+	JMP         done72
+
+all71:
+loop74:
+	VMOVUPS     (AX), Z14
+	VSUBPS      Z10, Z14, Z14
+	VMOVUPS     64(AX), Z15
+	VSUBPS      Z11, Z15, Z15
+	VMULPS      Z9, Z14, Z14
+	VMULPS      Z9, Z15, Z15
+	VREDUCEPS   $0x01, Z14, Z16
+	VMOVAPS     Z2, Z18
+	VREDUCEPS   $0x01, Z15, Z17
+	VMOVAPS     Z2, Z19
+	VFMADD213PS Z3, Z16, Z18
+	VFMADD213PS Z3, Z17, Z19
+	VFMADD213PS Z4, Z16, Z18
+	VFMADD213PS Z4, Z17, Z19
+	VFMADD213PS Z5, Z16, Z18
+	VFMADD213PS Z5, Z17, Z19
+	VFMADD213PS Z6, Z16, Z18
+	VFMADD213PS Z6, Z17, Z19
+	VFMADD213PS Z7, Z16, Z18
+	VFMADD213PS Z7, Z17, Z19
+	VFMADD213PS Z8, Z16, Z18
+	VFMADD213PS Z8, Z17, Z19
+	VCMPPS      $0x05, Z1, Z14, K1
+	VSCALEFPS.Z Z14, Z18, K1, Z14
+	VCMPPS      $0x05, Z1, Z15, K1
+	VSCALEFPS.Z Z15, Z19, K1, Z15
+	VMOVUPS     (CX), Z16
+	VSUBPS      Z12, Z16, Z16
+	VMULPS      Z0, Z16, Z16
+	VMULPS      Z14, Z16, Z16
+	VMOVUPS     Z14, (AX)
+	VMOVUPS     Z16, (CX)
+	VMOVUPS     64(CX), Z14
+	VSUBPS      Z13, Z14, Z14
+	VMULPS      Z0, Z14, Z14
+	VMULPS      Z15, Z14, Z14
+	VMOVUPS     Z15, 64(AX)
+	VMOVUPS     Z14, 64(CX)
+	ADDQ        $+192, AX
+	ADDQ        $+192, CX
+	DECQ        BX
+	JNZ         loop74
+
+done72:
 	VZEROUPPER
 	RET
 
@@ -3828,7 +4197,7 @@ TEXT ·capAVX512(SB), NOSPLIT, $0-24
 	VMOVUPS      constsAVX512<>+1792(SB), Z9
 	VMOVUPS      constsAVX512<>+1856(SB), Z10
 
-loop58:
+loop75:
 	VMOVUPS      (AX), Z11
 	VMOVUPS      64(AX), Z12
 	VMOVUPS      128(AX), Z13
@@ -3939,7 +4308,7 @@ loop58:
 	VMOVUPS      Z13, 128(AX)
 	ADDQ         $+192, AX
 	DECQ         CX
-	JNZ          loop58
+	JNZ          loop75
 	VZEROUPPER
 	RET
 
@@ -3964,7 +4333,7 @@ TEXT ·bendAVX512(SB), NOSPLIT, $0-40
 	VMOVUPS      constsAVX512<>+1792(SB), Z10
 	VMOVUPS      constsAVX512<>+1856(SB), Z11
 
-loop59:
+loop76:
 	VMOVUPS     (AX), Z12
 	VMOVUPS     64(AX), Z13
 	VMOVUPS     128(AX), Z14
@@ -4103,7 +4472,7 @@ loop59:
 	ADDQ         $+192, AX
 	ADDQ         $+192, CX
 	DECQ         DX
-	JNZ          loop59
+	JNZ          loop76
 	VZEROUPPER
 	RET
 
@@ -4117,14 +4486,14 @@ TEXT ·packAVX512(SB), NOSPLIT, $0-48
 	MOVQ width+32(FP), SI
 	MOVQ vecs+40(FP), DI
 
-loop60:
+loop77:
 	MOVQ AX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole61:
+whole78:
 	CMPQ       R10, $+16
-	JLT        part62
+	JLT        part79
 	LEAQ       (CX)(R9*1), R11
 	MOVQ       (DX), R12
 	IMULQ      BX, R12
@@ -4257,11 +4626,11 @@ whole61:
 	ADDQ       $+3072, R8
 	ADDQ       $+64, R9
 	SUBQ       $+16, R10
-	JMP        whole61
+	JMP        whole78
 
-part62:
+part79:
 	TESTQ      R10, R10
-	JZ         done63
+	JZ         done80
 	MOVQ       R10, R11
 	MOVQ       $+1, R10
 	SHLXQ      R11, R10, R10
@@ -4397,11 +4766,11 @@ part62:
 	VMOVUPS    Z5, 2688(R8)
 	VMOVUPS    Z0, 2880(R8)
 
-done63:
+done80:
 	ADDQ $+128, DX
 	ADDQ $+64, AX
 	DECQ DI
-	JNZ  loop60
+	JNZ  loop77
 	VZEROUPPER
 	RET
 
@@ -4417,14 +4786,14 @@ TEXT ·packScaledAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS scale+48(FP), Z0
 	VBROADCASTSS rest+52(FP), Z1
 
-loop64:
+loop81:
 	MOVQ AX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole65:
+whole82:
 	CMPQ        R10, $+16
-	JLT         part66
+	JLT         part83
 	LEAQ        (CX)(R9*1), R11
 	MOVQ        (DX), R12
 	IMULQ       BX, R12
@@ -4589,11 +4958,11 @@ whole65:
 	ADDQ        $+3072, R8
 	ADDQ        $+64, R9
 	SUBQ        $+16, R10
-	JMP         whole65
+	JMP         whole82
 
-part66:
+part83:
 	TESTQ       R10, R10
-	JZ          done67
+	JZ          done84
 	MOVQ        R10, R11
 	MOVQ        $+1, R10
 	SHLXQ       R11, R10, R10
@@ -4761,11 +5130,11 @@ part66:
 	VMOVUPS     Z7, 2688(R8)
 	VMOVUPS     Z2, 2880(R8)
 
-done67:
+done84:
 	ADDQ $+128, DX
 	ADDQ $+64, AX
 	DECQ DI
-	JNZ  loop64
+	JNZ  loop81
 	VZEROUPPER
 	RET
 
@@ -4779,14 +5148,14 @@ TEXT ·unpackAVX512(SB), NOSPLIT, $0-48
 	MOVQ width+32(FP), SI
 	MOVQ vecs+40(FP), DI
 
-loop68:
+loop85:
 	MOVQ CX, R8
 	XORQ R9, R9
 	MOVQ SI, R10
 
-whole69:
+whole86:
 	CMPQ       R10, $+16
-	JLT        part70
+	JLT        part87
 	LEAQ       (AX)(R9*1), R11
 	VMOVUPS    (R8), Z0
 	VMOVUPS    192(R8), Z1
@@ -4919,11 +5288,11 @@ whole69:
 	ADDQ       $+3072, R8
 	ADDQ       $+64, R9
 	SUBQ       $+16, R10
-	JMP        whole69
+	JMP        whole86
 
-part70:
+part87:
 	TESTQ      R10, R10
-	JZ         done71
+	JZ         done88
 	MOVQ       R10, R11
 	MOVQ       $+1, R10
 	SHLXQ      R11, R10, R10
@@ -5059,11 +5428,11 @@ part70:
 	IMULQ      BX, R8
 	VMOVUPS    Z0, K1, (R9)(R8*1)
 
-done71:
+done88:
 	ADDQ $+128, DX
 	ADDQ $+64, CX
 	DECQ DI
-	JNZ  loop68
+	JNZ  loop85
 	VZEROUPPER
 	RET
 
@@ -5076,20 +5445,20 @@ TEXT ·touchAVX512(SB), NOSPLIT, $0-40
 	MOVQ rowBytes+24(FP), BX
 	MOVQ bytes+32(FP), SI
 
-loop72:
+loop89:
 	MOVQ  (CX), DI
 	IMULQ BX, DI
 	ADDQ  AX, DI
 	MOVQ  SI, R8
 
-line73:
+line90:
 	PREFETCHT1 (DI)
 	ADDQ       $+64, DI
 	SUBQ       $+64, R8
-	JG         line73
+	JG         line90
 	ADDQ       $+8, CX
 	DECQ       DX
-	JNZ        loop72
+	JNZ        loop89
 	RET
 
 // func widenAVX512(dst *float32, src *uint16, to int, from int, rows int, n int)
@@ -5102,40 +5471,40 @@ TEXT ·widenAVX512(SB), NOSPLIT, $0-48
 	MOVQ from+24(FP), SI
 	MOVQ n+40(FP), DI
 
-loop74:
+loop91:
 	MOVQ AX, R8
 	MOVQ CX, R9
 	MOVQ DI, R10
 	SUBQ $+16, R10
-	JL   rest76
+	JL   rest93
 
-many75:
+many92:
 	VPMOVZXWD (R9), Z0
 	VPSLLD    $0x10, Z0, Z0
 	VMOVUPS   Z0, (R8)
 	ADDQ      $+32, R9
 	ADDQ      $+64, R8
 	SUBQ      $+16, R10
-	JGE       many75
+	JGE       many92
 
-rest76:
+rest93:
 	ADDQ $+16, R10
-	JZ   done78
+	JZ   done95
 
-one77:
+one94:
 	MOVWLZX (R9), R11
 	SHLL    $0x10, R11
 	MOVL    R11, (R8)
 	ADDQ    $+2, R9
 	ADDQ    $+4, R8
 	DECQ    R10
-	JNZ     one77
+	JNZ     one94
 
-done78:
+done95:
 	ADDQ BX, AX
 	ADDQ SI, CX
 	DECQ DX
-	JNZ  loop74
+	JNZ  loop91
 	VZEROUPPER
 	RET
 
@@ -5149,9 +5518,9 @@ TEXT ·narrowAVX512(SB), NOSPLIT, $0-24
 	VMOVUPS constsAVX512<>+832(SB), Z1
 	VMOVUPS constsAVX512<>+896(SB), Z2
 	SHRQ    $0x04, DX
-	JZ      done79
+	JZ      done96
 
-loop80:
+loop97:
 	VMOVUPS   (CX), Z3
 	VPSRLD    $0x10, Z3, Z4
 	VPORD     Z2, Z4, Z5
@@ -5165,9 +5534,9 @@ loop80:
 	ADDQ      $+64, CX
 	ADDQ      $+32, AX
 	DECQ      DX
-	JNZ       loop80
+	JNZ       loop97
 
-done79:
+done96:
 	VZEROUPPER
 	RET
 
@@ -5180,23 +5549,23 @@ TEXT ·finiteAVX512(SB), NOSPLIT, $0-33
 	MOVQ   width+24(FP), BX
 	VXORPS Z0, Z0, Z0
 
-loop81:
+loop98:
 	MOVQ BX, SI
 	XORQ DI, DI
 
-whole82:
+whole99:
 	CMPQ    SI, $+16
-	JLT     part83
+	JLT     part100
 	VMOVUPS (AX)(DI*1), Z1
 	VSUBPS  Z1, Z1, Z1
 	VADDPS  Z1, Z0, Z0
 	ADDQ    $+64, DI
 	SUBQ    $+16, SI
-	JMP     whole82
+	JMP     whole99
 
-part83:
+part100:
 	TESTQ     SI, SI
-	JZ        done84
+	JZ        done101
 	MOVQ      SI, R8
 	MOVQ      $+1, SI
 	SHLXQ     R8, SI, SI
@@ -5206,10 +5575,10 @@ part83:
 	VSUBPS    Z1, Z1, Z1
 	VADDPS    Z1, Z0, Z0
 
-done84:
+done101:
 	ADDQ   CX, AX
 	DECQ   DX
-	JNZ    loop81
+	JNZ    loop98
 	VXORPS Z1, Z1, Z1
 	VCMPPS $0x04, Z1, Z0, K1
 	KMOVW  K1, AX
@@ -5228,15 +5597,15 @@ TEXT ·deltaAVX512(SB), NOSPLIT, $0-40
 	MOVQ n+24(FP), BX
 	MOVQ width+32(FP), SI
 
-loop85:
+loop102:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	MOVQ   SI, DI
 	XORQ   R8, R8
 
-whole86:
+whole103:
 	CMPQ          DI, $+16
-	JLT           part87
+	JLT           part104
 	VMOVUPS       (CX)(R8*1), Z2
 	VMOVUPS       (DX)(R8*1), Z3
 	VEXTRACTF64X4 $0x01, Z2, Y4
@@ -5249,11 +5618,11 @@ whole86:
 	VFMADD231PD   Z4, Z5, Z1
 	ADDQ          $+64, R8
 	SUBQ          $+16, DI
-	JMP           whole86
+	JMP           whole103
 
-part87:
+part104:
 	TESTQ         DI, DI
-	JZ            done88
+	JZ            done105
 	MOVQ          DI, R9
 	MOVQ          $+1, DI
 	SHLXQ         R9, DI, DI
@@ -5270,7 +5639,7 @@ part87:
 	VFMADD231PD   Z2, Z3, Z0
 	VFMADD231PD   Z4, Z5, Z1
 
-done88:
+done105:
 	VADDPD        Z0, Z1, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPD        Y1, Y0, Y0
@@ -5283,7 +5652,7 @@ done88:
 	LEAQ          (DX)(SI*4), DX
 	ADDQ          $+4, AX
 	DECQ          BX
-	JNZ           loop85
+	JNZ           loop102
 	VZEROUPPER
 	RET
 
@@ -5296,9 +5665,9 @@ TEXT ·scaleAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSD by+24(FP), Z0
 	XORQ         BX, BX
 
-whole89:
+whole106:
 	CMPQ          DX, $+16
-	JLT           part90
+	JLT           part107
 	VMOVUPS       (CX)(BX*1), Z1
 	VEXTRACTF64X4 $0x01, Z1, Y3
 	VCVTPS2PD     Y1, Z2
@@ -5311,11 +5680,11 @@ whole89:
 	VMOVUPS       Z1, (AX)(BX*1)
 	ADDQ          $+64, BX
 	SUBQ          $+16, DX
-	JMP           whole89
+	JMP           whole106
 
-part90:
+part107:
 	TESTQ         DX, DX
-	JZ            done91
+	JZ            done108
 	MOVQ          DX, SI
 	MOVQ          $+1, DX
 	SHLXQ         SI, DX, DX
@@ -5332,7 +5701,7 @@ part90:
 	VINSERTF64X4  $0x01, Y3, Z1, Z1
 	VMOVUPS       Z1, K1, (AX)(BX*1)
 
-done91:
+done108:
 	VZEROUPPER
 	RET
 
@@ -5344,20 +5713,20 @@ TEXT ·accumulateAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 
-whole92:
+whole109:
 	CMPQ    DX, $+16
-	JLT     part93
+	JLT     part110
 	VMOVUPS (CX)(BX*1), Z0
 	VMOVUPS (AX)(BX*1), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $+16, DX
-	JMP     whole92
+	JMP     whole109
 
-part93:
+part110:
 	TESTQ     DX, DX
-	JZ        done94
+	JZ        done111
 	MOVQ      DX, SI
 	MOVQ      $+1, DX
 	SHLXQ     SI, DX, DX
@@ -5368,7 +5737,7 @@ part93:
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (AX)(BX*1)
 
-done94:
+done111:
 	VZEROUPPER
 	RET
 
@@ -5403,7 +5772,7 @@ TEXT ·peakAVX512(SB), NOSPLIT, $0-8
 	VXORPS Z24, Z24, Z24
 	VXORPS Z25, Z25, Z25
 
-loop95:
+loop112:
 	VFMADD231PS Z0, Z1, Z2
 	VFMADD231PS Z0, Z1, Z3
 	VFMADD231PS Z0, Z1, Z4
@@ -5597,6 +5966,6 @@ loop95:
 	VFMADD231PS Z0, Z1, Z24
 	VFMADD231PS Z0, Z1, Z25
 	DECQ        AX
-	JNZ         loop95
+	JNZ         loop112
 	VZEROUPPER
 	RET

@@ -143,7 +143,7 @@ func (w *backward[E]) meet(i int, see seen) {
 	isa.scores(&sc.s[0], &q[0], t.k.at(see.lo), t.k.stride(), n, b.D, g.vecs)
 	isa.scores(&sc.dp[0], &do[0], t.v.at(see.lo), t.v.stride(), n, b.DV, g.vecs)
 	delta := sc.bend(isa, &w.curve, n, &g.l)
-	isa.slopes(&sc.s[0], &sc.dp[0], words, n, &g.m[0], delta, float32(b.Scale))
+	isa.slopes(&sc.s[0], &sc.dp[0], words, n, &g.m[0], delta, float32(b.Scale), g.vecs)
 	if n%zeroRows != 0 {
 		clear(sc.s[n*lanes : (n+zeroRows)*lanes])
 		clear(sc.dp[n*lanes : (n+zeroRows)*lanes])

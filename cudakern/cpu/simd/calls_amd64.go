@@ -28,20 +28,22 @@ func (i ISA) outer(c, a, b *float32, n, width, fours int) {
 	outerAVX2(c, a, b, n, width, fours)
 }
 
-func (i ISA) softmax(s *float32, words *uint64, n int, m, l, alpha *float32) {
+func (i ISA) softmax(s *float32, words *uint64, n int, m, l, alpha *float32, vecs int) {
 	if i >= AVX512 {
-		softmaxAVX512(s, words, n, m, l, alpha)
+		softmaxAVX512(s, words, n, m, l, alpha, vecs)
 		return
 	}
-	softmaxAVX2(s, words, n, m, l, alpha)
+	softmaxAVX2(s, words, n, m, l, alpha, vecs)
 }
 
-func (i ISA) slopes(s, dp *float32, words *uint64, n int, lse, delta *float32, scale float32) {
+func (i ISA) slopes(s, dp *float32, words *uint64, n int, lse, delta *float32, scale float32,
+	vecs int,
+) {
 	if i >= AVX512 {
-		slopesAVX512(s, dp, words, n, lse, delta, scale)
+		slopesAVX512(s, dp, words, n, lse, delta, scale, vecs)
 		return
 	}
-	slopesAVX2(s, dp, words, n, lse, delta, scale)
+	slopesAVX2(s, dp, words, n, lse, delta, scale, vecs)
 }
 
 func (i ISA) cap(s *float32, n int, curve *float32) {

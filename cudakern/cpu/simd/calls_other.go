@@ -25,11 +25,13 @@ func (i ISA) outer(c, a, b *float32, n, width, fours int) {
 	i.absent()
 }
 
-func (i ISA) softmax(s *float32, words *uint64, n int, m, l, alpha *float32) {
+func (i ISA) softmax(s *float32, words *uint64, n int, m, l, alpha *float32, vecs int) {
 	i.absent()
 }
 
-func (i ISA) slopes(s, dp *float32, words *uint64, n int, lse, delta *float32, scale float32) {
+func (i ISA) slopes(s, dp *float32, words *uint64, n int, lse, delta *float32, scale float32,
+	vecs int,
+) {
 	i.absent()
 }
 

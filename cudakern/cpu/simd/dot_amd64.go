@@ -34,7 +34,7 @@ func outerBF16(c *float32, a *uint16, b *float32, n int, width int, fours int)
 // place of s, [n/2, lanes] pairs of two keys. n is even.
 //
 //go:noescape
-func softmaxBF16(s *float32, words *uint64, n int, m *float32, l *float32, alpha *float32)
+func softmaxBF16(s *float32, words *uint64, n int, m *float32, l *float32, alpha *float32, vecs int)
 
 // slopesBF16 is slopes, of words see, deltas mean and scale by, but for results rounded to bf16:
 // P [n, 48] in place of s, dS as ds [n, 48] and, in place of d, as [n/2, lanes]
@@ -42,7 +42,7 @@ func softmaxBF16(s *float32, words *uint64, n int, m *float32, l *float32, alpha
 //
 //go:noescape
 func slopesBF16(
-	s *float32, d *float32, ds *uint16, see *uint64, n int, lse *float32, mean *float32, by float32,
+	s *float32, d *float32, ds *uint16, see *uint64, n int, lse *float32, mean *float32, by float32, vecs int,
 )
 
 // pairBF16 sets rows of pairs dst, row bytes apart, to the numbers of rows items[0] and items[1]

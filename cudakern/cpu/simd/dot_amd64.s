@@ -5482,9 +5482,12 @@ done26:
 	VZEROUPPER
 	RET
 
-// func softmaxBF16(s *float32, words *uint64, n int, m *float32, l *float32, alpha *float32)
+// func softmaxBF16(s *float32, words *uint64, n int, m *float32, l *float32, alpha *float32, vecs int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·softmaxBF16(SB), NOSPLIT, $0-48
+TEXT ·softmaxBF16(SB), NOSPLIT, $0-56
+	MOVQ    vecs+48(FP), AX
+	CMPQ    AX, $+3
+	JLT     less39
 	MOVQ    s+0(FP), AX
 	MOVQ    words+8(FP), CX
 	MOVQ    n+16(FP), DX
@@ -5497,10 +5500,10 @@ TEXT ·softmaxBF16(SB), NOSPLIT, $0-48
 	MOVQ    AX, R8
 	MOVQ    DX, R9
 	TESTQ   CX, CX
-	JZ      all39
+	JZ      all40
 	VMOVUPS constsBF16<>+512(SB), Z3
 
-loop41:
+loop42:
 	VMOVUPS   (R8), Z4
 	VMOVUPS   64(R8), Z5
 	VMOVUPS   128(R8), Z6
@@ -5519,17 +5522,17 @@ loop41:
 	ADDQ      $+192, R8
 	ADDQ      $+8, CX
 	DECQ      R9
-	JNZ       loop41
-	JMP       done40
+	JNZ       loop42
+	JMP       done41
 
-all39:
+all40:
 	VMOVAPS Z0, Z3
 	VMOVAPS Z1, Z4
 	VMOVAPS Z2, Z5
 	SUBQ    $+2, R9
-	JL      rest43
+	JL      rest44
 
-many42:
+many43:
 	VMOVUPS (R8), Z6
 	VMOVUPS 64(R8), Z7
 	VMOVUPS 128(R8), Z8
@@ -5544,13 +5547,13 @@ many42:
 	VMAXPS  Z5, Z8, Z5
 	ADDQ    $+384, R8
 	SUBQ    $+2, R9
-	JGE     many42
+	JGE     many43
 
-rest43:
+rest44:
 	ADDQ $+2, R9
-	JZ   done45
+	JZ   done46
 
-one44:
+one45:
 	VMOVUPS (R8), Z6
 	VMOVUPS 64(R8), Z7
 	VMOVUPS 128(R8), Z8
@@ -5559,14 +5562,14 @@ one44:
 	VMAXPS  Z2, Z8, Z2
 	ADDQ    $+192, R8
 	DECQ    R9
-	JNZ     one44
+	JNZ     one45
 
-done45:
+done46:
 	VMAXPS Z0, Z3, Z0
 	VMAXPS Z1, Z4, Z1
 	VMAXPS Z2, Z5, Z2
 
-done40:
+done41:
 	VMOVUPS     constsBF16<>+576(SB), Z3
 	VMOVUPS     constsBF16<>+0(SB), Z4
 	VMOVUPS     constsBF16<>+64(SB), Z5
@@ -5638,7 +5641,7 @@ done40:
 	MOVQ        AX, CX
 	SHRQ        $0x01, DX
 
-loop46:
+loop47:
 	VMOVUPS     (AX), Z19
 	VSUBPS      Z0, Z19, Z19
 	VMOVUPS     192(AX), Z20
@@ -5744,7 +5747,7 @@ loop46:
 	ADDQ        $+384, AX
 	ADDQ        $+192, CX
 	DECQ        DX
-	JNZ         loop46
+	JNZ         loop47
 	VADDPS      Z13, Z16, Z13
 	VMOVUPS     (SI), Z0
 	VFMADD132PS (DI), Z13, Z0
@@ -5760,9 +5763,217 @@ loop46:
 	VZEROUPPER
 	RET
 
-// func slopesBF16(s *float32, d *float32, ds *uint16, see *uint64, n int, lse *float32, mean *float32, by float32)
+less39:
+	MOVQ    s+0(FP), AX
+	MOVQ    words+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    m+24(FP), BX
+	MOVQ    l+32(FP), SI
+	MOVQ    alpha+40(FP), DI
+	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
+	MOVQ    AX, R8
+	MOVQ    DX, R9
+	TESTQ   CX, CX
+	JZ      all48
+	VMOVUPS constsBF16<>+512(SB), Z2
+
+loop50:
+	VMOVUPS   (R8), Z3
+	VMOVUPS   64(R8), Z4
+	KMOVW     (CX), K1
+	KMOVW     2(CX), K2
+	VBLENDMPS Z3, Z2, K1, Z3
+	VMAXPS    Z0, Z3, Z0
+	VBLENDMPS Z4, Z2, K2, Z4
+	VMAXPS    Z1, Z4, Z1
+	VMOVUPS   Z3, (R8)
+	VMOVUPS   Z4, 64(R8)
+	ADDQ      $+192, R8
+	ADDQ      $+8, CX
+	DECQ      R9
+	JNZ       loop50
+	JMP       done49
+
+all48:
+	VMOVAPS Z0, Z2
+	VMOVAPS Z1, Z3
+	SUBQ    $+2, R9
+	JL      rest52
+
+many51:
+	VMOVUPS (R8), Z4
+	VMOVUPS 64(R8), Z5
+	VMAXPS  Z0, Z4, Z0
+	VMAXPS  Z1, Z5, Z1
+	VMOVUPS 192(R8), Z4
+	VMOVUPS 256(R8), Z5
+	VMAXPS  Z2, Z4, Z2
+	VMAXPS  Z3, Z5, Z3
+	ADDQ    $+384, R8
+	SUBQ    $+2, R9
+	JGE     many51
+
+rest52:
+	ADDQ $+2, R9
+	JZ   done54
+
+one53:
+	VMOVUPS (R8), Z4
+	VMOVUPS 64(R8), Z5
+	VMAXPS  Z0, Z4, Z0
+	VMAXPS  Z1, Z5, Z1
+	ADDQ    $+192, R8
+	DECQ    R9
+	JNZ     one53
+
+done54:
+	VMAXPS Z0, Z2, Z0
+	VMAXPS Z1, Z3, Z1
+
+done49:
+	VMOVUPS     constsBF16<>+576(SB), Z2
+	VMOVUPS     constsBF16<>+0(SB), Z3
+	VMOVUPS     constsBF16<>+64(SB), Z4
+	VMOVUPS     constsBF16<>+128(SB), Z5
+	VMOVUPS     constsBF16<>+192(SB), Z6
+	VMOVUPS     constsBF16<>+256(SB), Z7
+	VMOVUPS     constsBF16<>+320(SB), Z8
+	VMOVUPS     constsBF16<>+384(SB), Z9
+	VMOVUPS     constsBF16<>+448(SB), Z10
+	VMOVUPS     (BX), Z11
+	VMOVUPS     64(BX), Z12
+	VMOVUPS     Z0, (BX)
+	VMOVUPS     Z1, 64(BX)
+	VMOVUPS     constsBF16<>+512(SB), Z13
+	VCMPPS      $0x04, Z13, Z0, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VSUBPS      Z0, Z11, Z11
+	VCMPPS      $0x04, Z13, Z1, K1
+	VMOVAPS.Z   Z1, K1, Z1
+	VSUBPS      Z1, Z12, Z12
+	VMULPS      Z10, Z11, Z11
+	VMULPS      Z10, Z12, Z12
+	VREDUCEPS   $0x01, Z11, Z13
+	VMOVAPS     Z3, Z15
+	VREDUCEPS   $0x01, Z12, Z14
+	VMOVAPS     Z3, Z16
+	VFMADD213PS Z4, Z13, Z15
+	VFMADD213PS Z4, Z14, Z16
+	VFMADD213PS Z5, Z13, Z15
+	VFMADD213PS Z5, Z14, Z16
+	VFMADD213PS Z6, Z13, Z15
+	VFMADD213PS Z6, Z14, Z16
+	VFMADD213PS Z7, Z13, Z15
+	VFMADD213PS Z7, Z14, Z16
+	VFMADD213PS Z8, Z13, Z15
+	VFMADD213PS Z8, Z14, Z16
+	VFMADD213PS Z9, Z13, Z15
+	VFMADD213PS Z9, Z14, Z16
+	VCMPPS      $0x05, Z2, Z11, K1
+	VSCALEFPS.Z Z11, Z15, K1, Z11
+	VCMPPS      $0x05, Z2, Z12, K1
+	VSCALEFPS.Z Z12, Z16, K1, Z12
+	VMOVUPS     Z11, (DI)
+	VMOVUPS     Z12, 64(DI)
+	VMOVUPS     weaveBF16<>+0(SB), Z11
+	VXORPS      Z12, Z12, Z12
+	VXORPS      Z13, Z13, Z13
+	VXORPS      Z14, Z14, Z14
+	VXORPS      Z15, Z15, Z15
+	MOVQ        AX, CX
+	SHRQ        $0x01, DX
+
+loop55:
+	VMOVUPS     (AX), Z16
+	VSUBPS      Z0, Z16, Z16
+	VMOVUPS     192(AX), Z17
+	VSUBPS      Z0, Z17, Z17
+	VMULPS      Z10, Z16, Z16
+	VMULPS      Z10, Z17, Z17
+	VREDUCEPS   $0x01, Z16, Z18
+	VMOVAPS     Z3, Z20
+	VREDUCEPS   $0x01, Z17, Z19
+	VMOVAPS     Z3, Z21
+	VFMADD213PS Z4, Z18, Z20
+	VFMADD213PS Z4, Z19, Z21
+	VFMADD213PS Z5, Z18, Z20
+	VFMADD213PS Z5, Z19, Z21
+	VFMADD213PS Z6, Z18, Z20
+	VFMADD213PS Z6, Z19, Z21
+	VFMADD213PS Z7, Z18, Z20
+	VFMADD213PS Z7, Z19, Z21
+	VFMADD213PS Z8, Z18, Z20
+	VFMADD213PS Z8, Z19, Z21
+	VFMADD213PS Z9, Z18, Z20
+	VFMADD213PS Z9, Z19, Z21
+	VCMPPS      $0x05, Z2, Z16, K1
+	VSCALEFPS.Z Z16, Z20, K1, Z16
+	VCMPPS      $0x05, Z2, Z17, K1
+	VSCALEFPS.Z Z17, Z21, K1, Z17
+	VADDPS      Z16, Z12, Z12
+	VADDPS      Z17, Z14, Z14
+
+	// VCVTNE2PS2BF16 Z16, Z17, Z16
+	LONG        $0x4077a262
+	WORD        $0xc072
+	VPERMW      Z16, Z11, Z16
+	VMOVUPS     Z16, (CX)
+	VMOVUPS     64(AX), Z16
+	VSUBPS      Z1, Z16, Z16
+	VMOVUPS     256(AX), Z17
+	VSUBPS      Z1, Z17, Z17
+	VMULPS      Z10, Z16, Z16
+	VMULPS      Z10, Z17, Z17
+	VREDUCEPS   $0x01, Z16, Z18
+	VMOVAPS     Z3, Z20
+	VREDUCEPS   $0x01, Z17, Z19
+	VMOVAPS     Z3, Z21
+	VFMADD213PS Z4, Z18, Z20
+	VFMADD213PS Z4, Z19, Z21
+	VFMADD213PS Z5, Z18, Z20
+	VFMADD213PS Z5, Z19, Z21
+	VFMADD213PS Z6, Z18, Z20
+	VFMADD213PS Z6, Z19, Z21
+	VFMADD213PS Z7, Z18, Z20
+	VFMADD213PS Z7, Z19, Z21
+	VFMADD213PS Z8, Z18, Z20
+	VFMADD213PS Z8, Z19, Z21
+	VFMADD213PS Z9, Z18, Z20
+	VFMADD213PS Z9, Z19, Z21
+	VCMPPS      $0x05, Z2, Z16, K1
+	VSCALEFPS.Z Z16, Z20, K1, Z16
+	VCMPPS      $0x05, Z2, Z17, K1
+	VSCALEFPS.Z Z17, Z21, K1, Z17
+	VADDPS      Z16, Z13, Z13
+	VADDPS      Z17, Z15, Z15
+
+	// VCVTNE2PS2BF16 Z16, Z17, Z16
+	LONG        $0x4077a262
+	WORD        $0xc072
+	VPERMW      Z16, Z11, Z16
+	VMOVUPS     Z16, 64(CX)
+	ADDQ        $+384, AX
+	ADDQ        $+192, CX
+	DECQ        DX
+	JNZ         loop55
+	VADDPS      Z12, Z14, Z12
+	VMOVUPS     (SI), Z0
+	VFMADD132PS (DI), Z12, Z0
+	VMOVUPS     Z0, (SI)
+	VADDPS      Z13, Z15, Z13
+	VMOVUPS     64(SI), Z0
+	VFMADD132PS 64(DI), Z13, Z0
+	VMOVUPS     Z0, 64(SI)
+	VZEROUPPER
+	RET
+
+// func slopesBF16(s *float32, d *float32, ds *uint16, see *uint64, n int, lse *float32, mean *float32, by float32, vecs int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·slopesBF16(SB), NOSPLIT, $0-60
+TEXT ·slopesBF16(SB), NOSPLIT, $0-72
+	MOVQ         vecs+64(FP), AX
+	CMPQ         AX, $+3
+	JLT          less56
 	MOVQ         s+0(FP), AX
 	MOVQ         d+8(FP), CX
 	MOVQ         ds+16(FP), DX
@@ -5791,9 +6002,9 @@ TEXT ·slopesBF16(SB), NOSPLIT, $0-60
 	MOVQ         CX, R8
 	SHRQ         $0x01, SI
 	TESTQ        BX, BX
-	JZ           all47
+	JZ           all57
 
-loop49:
+loop59:
 	KMOVW       (BX), K1
 	KMOVW       2(BX), K2
 	KMOVW       4(BX), K3
@@ -5964,11 +6175,11 @@ loop49:
 	ADDQ          $+192, DX
 	ADDQ          $+192, R8
 	DECQ          SI
-	JNZ           loop49
-	JMP           done48
+	JNZ           loop59
+	JMP           done58
 
-all47:
-loop50:
+all57:
+loop60:
 	VMOVUPS     (AX), Z17
 	VMOVUPS     192(AX), Z18
 	VMOVUPS     64(AX), Z19
@@ -6119,9 +6330,268 @@ loop50:
 	ADDQ          $+192, DX
 	ADDQ          $+192, R8
 	DECQ          SI
-	JNZ           loop50
+	JNZ           loop60
 
-done48:
+done58:
+	VZEROUPPER
+	RET
+
+less56:
+	MOVQ         s+0(FP), AX
+	MOVQ         d+8(FP), CX
+	MOVQ         ds+16(FP), DX
+	MOVQ         see+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVQ         lse+40(FP), DI
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	MOVQ         mean+48(FP), DI
+	VMOVUPS      (DI), Z2
+	VMOVUPS      64(DI), Z3
+	VBROADCASTSS by+56(FP), Z4
+	VMOVUPS      constsBF16<>+576(SB), Z5
+	VMOVUPS      constsBF16<>+0(SB), Z6
+	VMOVUPS      constsBF16<>+64(SB), Z7
+	VMOVUPS      constsBF16<>+128(SB), Z8
+	VMOVUPS      constsBF16<>+192(SB), Z9
+	VMOVUPS      constsBF16<>+256(SB), Z10
+	VMOVUPS      constsBF16<>+320(SB), Z11
+	VMOVUPS      constsBF16<>+384(SB), Z12
+	VMOVUPS      constsBF16<>+448(SB), Z13
+	VMOVUPS      weaveBF16<>+0(SB), Z14
+	MOVQ         AX, DI
+	MOVQ         CX, R8
+	SHRQ         $0x01, SI
+	TESTQ        BX, BX
+	JZ           all61
+
+loop63:
+	KMOVW       (BX), K1
+	KMOVW       2(BX), K2
+	ADDQ        $+8, BX
+	KMOVW       (BX), K3
+	KMOVW       2(BX), K4
+	ADDQ        $+8, BX
+	VMOVUPS     (AX), Z15
+	VMOVUPS     192(AX), Z16
+	VMOVUPS     64(AX), Z17
+	VMOVUPS     256(AX), Z18
+	VSUBPS      Z0, Z15, Z15
+	VMOVUPS     (CX), Z19
+	VSUBPS      Z2, Z19, Z19
+	VMULPS      Z4, Z19, Z19
+	VSUBPS      Z0, Z16, Z16
+	VMOVUPS     192(CX), Z20
+	VSUBPS      Z2, Z20, Z20
+	VMULPS      Z4, Z20, Z20
+	VMULPS      Z13, Z15, Z15
+	VMULPS      Z13, Z16, Z16
+	VREDUCEPS   $0x01, Z15, Z21
+	VMOVAPS     Z6, Z23
+	VREDUCEPS   $0x01, Z16, Z22
+	VMOVAPS     Z6, Z24
+	VFMADD213PS Z7, Z21, Z23
+	VFMADD213PS Z7, Z22, Z24
+	VFMADD213PS Z8, Z21, Z23
+	VFMADD213PS Z8, Z22, Z24
+	VFMADD213PS Z9, Z21, Z23
+	VFMADD213PS Z9, Z22, Z24
+	VFMADD213PS Z10, Z21, Z23
+	VFMADD213PS Z10, Z22, Z24
+	VFMADD213PS Z11, Z21, Z23
+	VFMADD213PS Z11, Z22, Z24
+	VFMADD213PS Z12, Z21, Z23
+	VFMADD213PS Z12, Z22, Z24
+	VCMPPS      $0x05, Z5, Z15, K5
+	VSCALEFPS.Z Z15, Z23, K5, Z15
+	VCMPPS      $0x05, Z5, Z16, K5
+	VSCALEFPS.Z Z16, Z24, K5, Z16
+	VMULPS      Z15, Z19, Z19
+	VMOVAPS.Z   Z15, K1, Z15
+	VMOVAPS.Z   Z19, K1, Z19
+	VMULPS      Z16, Z20, Z20
+	VMOVAPS.Z   Z16, K3, Z16
+	VMOVAPS.Z   Z20, K3, Z20
+
+	// VCVTNE2PS2BF16 Z15, Z16, Z15
+	LONG          $0x407f5262
+	WORD          $0xff72
+	VMOVUPS       Y15, (DI)
+	VEXTRACTI64X4 $0x01, Z15, 96(DI)
+
+	// VCVTNE2PS2BF16 Z19, Z20, Z15
+	LONG          $0x405f3262
+	WORD          $0xfb72
+	VMOVUPS       Y15, (DX)
+	VEXTRACTI64X4 $0x01, Z15, 96(DX)
+	VPERMW        Z15, Z14, Z15
+	VMOVUPS       Z15, (R8)
+	VSUBPS        Z1, Z17, Z17
+	VMOVUPS       64(CX), Z15
+	VSUBPS        Z3, Z15, Z15
+	VMULPS        Z4, Z15, Z15
+	VSUBPS        Z1, Z18, Z18
+	VMOVUPS       256(CX), Z16
+	VSUBPS        Z3, Z16, Z16
+	VMULPS        Z4, Z16, Z16
+	VMULPS        Z13, Z17, Z17
+	VMULPS        Z13, Z18, Z18
+	VREDUCEPS     $0x01, Z17, Z19
+	VMOVAPS       Z6, Z21
+	VREDUCEPS     $0x01, Z18, Z20
+	VMOVAPS       Z6, Z22
+	VFMADD213PS   Z7, Z19, Z21
+	VFMADD213PS   Z7, Z20, Z22
+	VFMADD213PS   Z8, Z19, Z21
+	VFMADD213PS   Z8, Z20, Z22
+	VFMADD213PS   Z9, Z19, Z21
+	VFMADD213PS   Z9, Z20, Z22
+	VFMADD213PS   Z10, Z19, Z21
+	VFMADD213PS   Z10, Z20, Z22
+	VFMADD213PS   Z11, Z19, Z21
+	VFMADD213PS   Z11, Z20, Z22
+	VFMADD213PS   Z12, Z19, Z21
+	VFMADD213PS   Z12, Z20, Z22
+	VCMPPS        $0x05, Z5, Z17, K1
+	VSCALEFPS.Z   Z17, Z21, K1, Z17
+	VCMPPS        $0x05, Z5, Z18, K1
+	VSCALEFPS.Z   Z18, Z22, K1, Z18
+	VMULPS        Z17, Z15, Z15
+	VMOVAPS.Z     Z17, K2, Z17
+	VMOVAPS.Z     Z15, K2, Z15
+	VMULPS        Z18, Z16, Z16
+	VMOVAPS.Z     Z18, K4, Z18
+	VMOVAPS.Z     Z16, K4, Z16
+
+	// VCVTNE2PS2BF16 Z17, Z18, Z17
+	LONG          $0x406fa262
+	WORD          $0xc972
+	VMOVUPS       Y17, 32(DI)
+	VEXTRACTI64X4 $0x01, Z17, 128(DI)
+
+	// VCVTNE2PS2BF16 Z15, Z16, Z15
+	LONG          $0x407f5262
+	WORD          $0xff72
+	VMOVUPS       Y15, 32(DX)
+	VEXTRACTI64X4 $0x01, Z15, 128(DX)
+	VPERMW        Z15, Z14, Z15
+	VMOVUPS       Z15, 64(R8)
+	ADDQ          $+384, AX
+	ADDQ          $+384, CX
+	ADDQ          $+192, DI
+	ADDQ          $+192, DX
+	ADDQ          $+192, R8
+	DECQ          SI
+	JNZ           loop63
+	JMP           done62
+
+all61:
+loop64:
+	VMOVUPS     (AX), Z15
+	VMOVUPS     192(AX), Z16
+	VMOVUPS     64(AX), Z17
+	VMOVUPS     256(AX), Z18
+	VSUBPS      Z0, Z15, Z15
+	VMOVUPS     (CX), Z19
+	VSUBPS      Z2, Z19, Z19
+	VMULPS      Z4, Z19, Z19
+	VSUBPS      Z0, Z16, Z16
+	VMOVUPS     192(CX), Z20
+	VSUBPS      Z2, Z20, Z20
+	VMULPS      Z4, Z20, Z20
+	VMULPS      Z13, Z15, Z15
+	VMULPS      Z13, Z16, Z16
+	VREDUCEPS   $0x01, Z15, Z21
+	VMOVAPS     Z6, Z23
+	VREDUCEPS   $0x01, Z16, Z22
+	VMOVAPS     Z6, Z24
+	VFMADD213PS Z7, Z21, Z23
+	VFMADD213PS Z7, Z22, Z24
+	VFMADD213PS Z8, Z21, Z23
+	VFMADD213PS Z8, Z22, Z24
+	VFMADD213PS Z9, Z21, Z23
+	VFMADD213PS Z9, Z22, Z24
+	VFMADD213PS Z10, Z21, Z23
+	VFMADD213PS Z10, Z22, Z24
+	VFMADD213PS Z11, Z21, Z23
+	VFMADD213PS Z11, Z22, Z24
+	VFMADD213PS Z12, Z21, Z23
+	VFMADD213PS Z12, Z22, Z24
+	VCMPPS      $0x05, Z5, Z15, K1
+	VSCALEFPS.Z Z15, Z23, K1, Z15
+	VCMPPS      $0x05, Z5, Z16, K1
+	VSCALEFPS.Z Z16, Z24, K1, Z16
+	VMULPS      Z15, Z19, Z19
+	VMULPS      Z16, Z20, Z20
+
+	// VCVTNE2PS2BF16 Z15, Z16, Z15
+	LONG          $0x407f5262
+	WORD          $0xff72
+	VMOVUPS       Y15, (DI)
+	VEXTRACTI64X4 $0x01, Z15, 96(DI)
+
+	// VCVTNE2PS2BF16 Z19, Z20, Z15
+	LONG          $0x405f3262
+	WORD          $0xfb72
+	VMOVUPS       Y15, (DX)
+	VEXTRACTI64X4 $0x01, Z15, 96(DX)
+	VPERMW        Z15, Z14, Z15
+	VMOVUPS       Z15, (R8)
+	VSUBPS        Z1, Z17, Z17
+	VMOVUPS       64(CX), Z15
+	VSUBPS        Z3, Z15, Z15
+	VMULPS        Z4, Z15, Z15
+	VSUBPS        Z1, Z18, Z18
+	VMOVUPS       256(CX), Z16
+	VSUBPS        Z3, Z16, Z16
+	VMULPS        Z4, Z16, Z16
+	VMULPS        Z13, Z17, Z17
+	VMULPS        Z13, Z18, Z18
+	VREDUCEPS     $0x01, Z17, Z19
+	VMOVAPS       Z6, Z21
+	VREDUCEPS     $0x01, Z18, Z20
+	VMOVAPS       Z6, Z22
+	VFMADD213PS   Z7, Z19, Z21
+	VFMADD213PS   Z7, Z20, Z22
+	VFMADD213PS   Z8, Z19, Z21
+	VFMADD213PS   Z8, Z20, Z22
+	VFMADD213PS   Z9, Z19, Z21
+	VFMADD213PS   Z9, Z20, Z22
+	VFMADD213PS   Z10, Z19, Z21
+	VFMADD213PS   Z10, Z20, Z22
+	VFMADD213PS   Z11, Z19, Z21
+	VFMADD213PS   Z11, Z20, Z22
+	VFMADD213PS   Z12, Z19, Z21
+	VFMADD213PS   Z12, Z20, Z22
+	VCMPPS        $0x05, Z5, Z17, K1
+	VSCALEFPS.Z   Z17, Z21, K1, Z17
+	VCMPPS        $0x05, Z5, Z18, K1
+	VSCALEFPS.Z   Z18, Z22, K1, Z18
+	VMULPS        Z17, Z15, Z15
+	VMULPS        Z18, Z16, Z16
+
+	// VCVTNE2PS2BF16 Z17, Z18, Z17
+	LONG          $0x406fa262
+	WORD          $0xc972
+	VMOVUPS       Y17, 32(DI)
+	VEXTRACTI64X4 $0x01, Z17, 128(DI)
+
+	// VCVTNE2PS2BF16 Z15, Z16, Z15
+	LONG          $0x407f5262
+	WORD          $0xff72
+	VMOVUPS       Y15, 32(DX)
+	VEXTRACTI64X4 $0x01, Z15, 128(DX)
+	VPERMW        Z15, Z14, Z15
+	VMOVUPS       Z15, 64(R8)
+	ADDQ          $+384, AX
+	ADDQ          $+384, CX
+	ADDQ          $+192, DI
+	ADDQ          $+192, DX
+	ADDQ          $+192, R8
+	DECQ          SI
+	JNZ           loop64
+
+done62:
 	VZEROUPPER
 	RET
 
@@ -6138,24 +6608,24 @@ TEXT ·pairBF16(SB), NOSPLIT, $0-65
 	VPBROADCASTD DI, Z0
 	KXNORW       K1, K1, K1
 
-rows51:
+rows65:
 	MOVQ   (DX), DI
 	IMULQ  BX, DI
 	ADDQ   CX, DI
 	MOVQ   DI, R8
 	KXORW  K1, K1, K1
 	CMPQ   SI, $+1
-	JEQ    one52
+	JEQ    one66
 	KXNORW K1, K1, K1
 	MOVQ   8(DX), R8
 	IMULQ  BX, R8
 	ADDQ   CX, R8
 
-one52:
+one66:
 	MOVQ AX, R9
 	MOVQ width+40(FP), R10
 
-strip53:
+strip67:
 	MOVQ          $+16, R11
 	CMPQ          R10, R11
 	CMOVQLT       R10, R11
@@ -6178,12 +6648,12 @@ strip53:
 	ADDQ          $+32, DI
 	ADDQ          $+32, R8
 	SUBQ          $+16, R10
-	JG            strip53
+	JG            strip67
 	ADDQ          $+16, DX
 	MOVQ          row+48(FP), DI
 	ADDQ          DI, AX
 	SUBQ          $+2, SI
-	JG            rows51
+	JG            rows65
 	MOVL          $0x7f7f7f7f, DI
 	VPBROADCASTD  DI, Z0
 	VPCMPUW       $0x06, Z0, Z1, K1

@@ -66,7 +66,7 @@ func (w *backward[E]) meetDot(i int, see seen) {
 	delta := sc.bend(isa, &w.curve, n, &g.l)
 	sc.drop(held, n)
 	clear(sc.dp[held*maxLanes : n*maxLanes])
-	slopesDot(isa, sc.s, sc.dp, ds, words, n, &g.m[0], delta, scale)
+	slopesDot(isa, sc.s, sc.dp, ds, words, n, &g.m[0], delta, scale, g.vecs)
 	sc.weighDot(isa, dq, sc.dp, see.lo, n, b.D, &sc.ones[0], g.vecs)
 	if sc.dot.odd {
 		sc.patchWoven(dq, sc.dp, k, t.n, b.D, see)
@@ -83,13 +83,13 @@ func (w *backward[E]) meetDot(i int, see seen) {
 
 // slopesDot turns n rows of scores s and dp into weights and their gradients, in bf16.
 func slopesDot(isa ISA, s, dp []float32, ds []attn.BF16, words *uint64, n int,
-	lse, delta *float32, scale float32,
+	lse, delta *float32, scale float32, vecs int,
 ) {
 	if isa == AMX {
-		slopesAMX(&s[0], &dp[0], word(ds), words, n, lse, delta, scale)
+		slopesAMX(&s[0], &dp[0], word(ds), words, n, lse, delta, scale, vecs)
 		return
 	}
-	slopesBF16(&s[0], &dp[0], word(ds), words, n, lse, delta, scale)
+	slopesBF16(&s[0], &dp[0], word(ds), words, n, lse, delta, scale, vecs)
 	if n%zeroRows != 0 {
 		p := numbers(s)
 		clear(p[n*maxLanes : (n+zeroRows)*maxLanes])

@@ -28,7 +28,7 @@ func (f *forward[E]) foldDot(i int, see seen) {
 	sc.drop(held, n)
 	next, whole := f.ahead(i)
 	f.fetch(next, whole, 0, 2)
-	softmaxBF16(&sc.s[0], words, n, &g.m[0], &g.l[0], &sc.alpha[0])
+	softmaxBF16(&sc.s[0], words, n, &g.m[0], &g.l[0], &sc.alpha[0], g.vecs)
 	f.fetch(next, whole, 1, 2)
 	sc.weighDot(isa, o, sc.s, see.lo, n, b.DV, &sc.alpha[0], g.vecs)
 	if sc.dot.odd {

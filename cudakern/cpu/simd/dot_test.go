@@ -129,9 +129,9 @@ func TestPairsRound(t *testing.T) {
 			s[i], dp[i] = -float32(i)/7, float32(math.Sin(float64(i)))
 		}
 		weights, grads := s, dp
-		AVX512.slopes(&weights[0], &grads[0], nil, n, &g.m[0], &g.l[0], 0.3)
+		AVX512.slopes(&weights[0], &grads[0], nil, n, &g.m[0], &g.l[0], 0.3, panelVecs)
 		fill(ds, attn.ToBF16(7))
-		slopesDot(p.isa, s[:], dp[:], ds, nil, n, &g.m[0], &g.l[0], 0.3)
+		slopesDot(p.isa, s[:], dp[:], ds, nil, n, &g.m[0], &g.l[0], 0.3, panelVecs)
 		rows, pairs, step := numbers(s[:]), numbers(dp[:]), p.isa.rowLanes()
 		for i := range n * maxLanes {
 			row, lane := i/maxLanes, i%maxLanes

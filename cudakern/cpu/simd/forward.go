@@ -131,7 +131,7 @@ func (f *forward[E]) fold(i int) {
 		f.fetch(next, whole, k, 2*parts)
 	}
 	sc.bow(isa, &f.curve, n)
-	isa.softmax(&sc.s[0], words, n, &g.m[0], &g.l[0], &sc.alpha[0])
+	isa.softmax(&sc.s[0], words, n, &g.m[0], &g.l[0], &sc.alpha[0], g.vecs)
 	parts = partsOf(next, dims)
 	for k, from := 0, 0; k < parts; k++ {
 		m := cut8(dims, k, parts) - from

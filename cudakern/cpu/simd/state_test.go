@@ -96,7 +96,7 @@ func TestExp(t *testing.T) {
 		check := func() {
 			var m, l, alpha [48]float32
 			copy(s[:], x[:])
-			p.isa.softmax(&s[0], nil, 8, &m[0], &l[0], &alpha[0])
+			p.isa.softmax(&s[0], nil, 8, &m[0], &l[0], &alpha[0], panelVecs)
 			for i, got := range s[:8*p.isa.lanes()] {
 				y := x[i] * float32(math.Log2E)
 				want := math.Exp2(float64(y))

@@ -33,7 +33,7 @@ func outerAMX(c *float32, a *uint16, b *float32, n int, width int, steps int)
 //
 //go:noescape
 func slopesAMX(
-	s *float32, d *float32, ds *uint16, see *uint64, n int, lse *float32, mean *float32, by float32,
+	s *float32, d *float32, ds *uint16, see *uint64, n int, lse *float32, mean *float32, by float32, vecs int,
 )
 
 // peakAMX does rounds rounds, at least 1, of 6 products of tiles, none of which waits for another.

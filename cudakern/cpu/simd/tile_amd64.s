@@ -1715,9 +1715,12 @@ done35:
 	VZEROUPPER
 	RET
 
-// func slopesAMX(s *float32, d *float32, ds *uint16, see *uint64, n int, lse *float32, mean *float32, by float32)
+// func slopesAMX(s *float32, d *float32, ds *uint16, see *uint64, n int, lse *float32, mean *float32, by float32, vecs int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·slopesAMX(SB), NOSPLIT, $0-60
+TEXT ·slopesAMX(SB), NOSPLIT, $0-72
+	MOVQ         vecs+64(FP), AX
+	CMPQ         AX, $+3
+	JLT          less46
 	MOVQ         s+0(FP), AX
 	MOVQ         d+8(FP), CX
 	MOVQ         ds+16(FP), DX
@@ -1746,9 +1749,9 @@ TEXT ·slopesAMX(SB), NOSPLIT, $0-60
 	MOVQ         CX, R8
 	SHRQ         $0x01, SI
 	TESTQ        BX, BX
-	JZ           all46
+	JZ           all47
 
-loop48:
+loop49:
 	KMOVW       (BX), K1
 	KMOVW       2(BX), K2
 	KMOVW       4(BX), K3
@@ -1925,11 +1928,11 @@ loop48:
 	ADDQ          $+256, DX
 	ADDQ          $+192, R8
 	DECQ          SI
-	JNZ           loop48
-	JMP           done47
+	JNZ           loop49
+	JMP           done48
 
-all46:
-loop49:
+all47:
+loop50:
 	VMOVUPS     (AX), Z17
 	VMOVUPS     192(AX), Z18
 	VMOVUPS     64(AX), Z19
@@ -2086,9 +2089,280 @@ loop49:
 	ADDQ          $+256, DX
 	ADDQ          $+192, R8
 	DECQ          SI
-	JNZ           loop49
+	JNZ           loop50
 
-done47:
+done48:
+	VZEROUPPER
+	RET
+
+less46:
+	MOVQ         s+0(FP), AX
+	MOVQ         d+8(FP), CX
+	MOVQ         ds+16(FP), DX
+	MOVQ         see+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVQ         lse+40(FP), DI
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	MOVQ         mean+48(FP), DI
+	VMOVUPS      (DI), Z2
+	VMOVUPS      64(DI), Z3
+	VBROADCASTSS by+56(FP), Z4
+	VMOVUPS      constsAMX<>+576(SB), Z5
+	VMOVUPS      constsAMX<>+0(SB), Z6
+	VMOVUPS      constsAMX<>+64(SB), Z7
+	VMOVUPS      constsAMX<>+128(SB), Z8
+	VMOVUPS      constsAMX<>+192(SB), Z9
+	VMOVUPS      constsAMX<>+256(SB), Z10
+	VMOVUPS      constsAMX<>+320(SB), Z11
+	VMOVUPS      constsAMX<>+384(SB), Z12
+	VMOVUPS      constsAMX<>+448(SB), Z13
+	VMOVUPS      weaveAMX<>+0(SB), Z14
+	MOVQ         AX, DI
+	MOVQ         CX, R8
+	SHRQ         $0x01, SI
+	TESTQ        BX, BX
+	JZ           all51
+
+loop53:
+	KMOVW       (BX), K1
+	KMOVW       2(BX), K2
+	ADDQ        $+8, BX
+	KMOVW       (BX), K3
+	KMOVW       2(BX), K4
+	ADDQ        $+8, BX
+	VMOVUPS     (AX), Z15
+	VMOVUPS     192(AX), Z16
+	VMOVUPS     64(AX), Z17
+	VMOVUPS     256(AX), Z18
+	VSUBPS      Z0, Z15, Z15
+	VMOVUPS     (CX), Z19
+	VSUBPS      Z2, Z19, Z19
+	VMULPS      Z4, Z19, Z19
+	VSUBPS      Z0, Z16, Z16
+	VMOVUPS     192(CX), Z20
+	VSUBPS      Z2, Z20, Z20
+	VMULPS      Z4, Z20, Z20
+	VMULPS      Z13, Z15, Z15
+	VMULPS      Z13, Z16, Z16
+	VREDUCEPS   $0x01, Z15, Z21
+	VMOVAPS     Z6, Z23
+	VREDUCEPS   $0x01, Z16, Z22
+	VMOVAPS     Z6, Z24
+	VFMADD213PS Z7, Z21, Z23
+	VFMADD213PS Z7, Z22, Z24
+	VFMADD213PS Z8, Z21, Z23
+	VFMADD213PS Z8, Z22, Z24
+	VFMADD213PS Z9, Z21, Z23
+	VFMADD213PS Z9, Z22, Z24
+	VFMADD213PS Z10, Z21, Z23
+	VFMADD213PS Z10, Z22, Z24
+	VFMADD213PS Z11, Z21, Z23
+	VFMADD213PS Z11, Z22, Z24
+	VFMADD213PS Z12, Z21, Z23
+	VFMADD213PS Z12, Z22, Z24
+	VCMPPS      $0x05, Z5, Z15, K5
+	VSCALEFPS.Z Z15, Z23, K5, Z15
+	VCMPPS      $0x05, Z5, Z16, K5
+	VSCALEFPS.Z Z16, Z24, K5, Z16
+	VMULPS      Z15, Z19, Z19
+	VMOVAPS.Z   Z15, K1, Z15
+	VMOVAPS.Z   Z19, K1, Z19
+	VMULPS      Z16, Z20, Z20
+	VMOVAPS.Z   Z16, K3, Z16
+	VMOVAPS.Z   Z20, K3, Z20
+
+	// VCVTNE2PS2BF16 Z15, Z16, Z15
+	LONG          $0x407f5262
+	WORD          $0xff72
+	VMOVUPS       Y15, (DI)
+	VEXTRACTI64X4 $0x01, Z15, 128(DI)
+
+	// VCVTNE2PS2BF16 Z19, Z20, Z15
+	LONG          $0x405f3262
+	WORD          $0xfb72
+	VMOVUPS       Y15, (DX)
+	VEXTRACTI64X4 $0x01, Z15, 128(DX)
+	VPERMW        Z15, Z14, Z15
+	VMOVUPS       Z15, (R8)
+	VSUBPS        Z1, Z17, Z17
+	VMOVUPS       64(CX), Z15
+	VSUBPS        Z3, Z15, Z15
+	VMULPS        Z4, Z15, Z15
+	VSUBPS        Z1, Z18, Z18
+	VMOVUPS       256(CX), Z16
+	VSUBPS        Z3, Z16, Z16
+	VMULPS        Z4, Z16, Z16
+	VMULPS        Z13, Z17, Z17
+	VMULPS        Z13, Z18, Z18
+	VREDUCEPS     $0x01, Z17, Z19
+	VMOVAPS       Z6, Z21
+	VREDUCEPS     $0x01, Z18, Z20
+	VMOVAPS       Z6, Z22
+	VFMADD213PS   Z7, Z19, Z21
+	VFMADD213PS   Z7, Z20, Z22
+	VFMADD213PS   Z8, Z19, Z21
+	VFMADD213PS   Z8, Z20, Z22
+	VFMADD213PS   Z9, Z19, Z21
+	VFMADD213PS   Z9, Z20, Z22
+	VFMADD213PS   Z10, Z19, Z21
+	VFMADD213PS   Z10, Z20, Z22
+	VFMADD213PS   Z11, Z19, Z21
+	VFMADD213PS   Z11, Z20, Z22
+	VFMADD213PS   Z12, Z19, Z21
+	VFMADD213PS   Z12, Z20, Z22
+	VCMPPS        $0x05, Z5, Z17, K1
+	VSCALEFPS.Z   Z17, Z21, K1, Z17
+	VCMPPS        $0x05, Z5, Z18, K1
+	VSCALEFPS.Z   Z18, Z22, K1, Z18
+	VMULPS        Z17, Z15, Z15
+	VMOVAPS.Z     Z17, K2, Z17
+	VMOVAPS.Z     Z15, K2, Z15
+	VMULPS        Z18, Z16, Z16
+	VMOVAPS.Z     Z18, K4, Z18
+	VMOVAPS.Z     Z16, K4, Z16
+
+	// VCVTNE2PS2BF16 Z17, Z18, Z17
+	LONG          $0x406fa262
+	WORD          $0xc972
+	VMOVUPS       Y17, 32(DI)
+	VEXTRACTI64X4 $0x01, Z17, 160(DI)
+
+	// VCVTNE2PS2BF16 Z15, Z16, Z15
+	LONG          $0x407f5262
+	WORD          $0xff72
+	VMOVUPS       Y15, 32(DX)
+	VEXTRACTI64X4 $0x01, Z15, 160(DX)
+	VPERMW        Z15, Z14, Z15
+	VMOVUPS       Z15, 64(R8)
+	VXORPS        Z15, Z15, Z15
+	VMOVUPS       Y15, 96(DI)
+	VMOVUPS       Y15, 96(DX)
+	VXORPS        Z15, Z15, Z15
+	VMOVUPS       Y15, 224(DI)
+	VMOVUPS       Y15, 224(DX)
+	ADDQ          $+384, AX
+	ADDQ          $+384, CX
+	ADDQ          $+256, DI
+	ADDQ          $+256, DX
+	ADDQ          $+192, R8
+	DECQ          SI
+	JNZ           loop53
+	JMP           done52
+
+all51:
+loop54:
+	VMOVUPS     (AX), Z15
+	VMOVUPS     192(AX), Z16
+	VMOVUPS     64(AX), Z17
+	VMOVUPS     256(AX), Z18
+	VSUBPS      Z0, Z15, Z15
+	VMOVUPS     (CX), Z19
+	VSUBPS      Z2, Z19, Z19
+	VMULPS      Z4, Z19, Z19
+	VSUBPS      Z0, Z16, Z16
+	VMOVUPS     192(CX), Z20
+	VSUBPS      Z2, Z20, Z20
+	VMULPS      Z4, Z20, Z20
+	VMULPS      Z13, Z15, Z15
+	VMULPS      Z13, Z16, Z16
+	VREDUCEPS   $0x01, Z15, Z21
+	VMOVAPS     Z6, Z23
+	VREDUCEPS   $0x01, Z16, Z22
+	VMOVAPS     Z6, Z24
+	VFMADD213PS Z7, Z21, Z23
+	VFMADD213PS Z7, Z22, Z24
+	VFMADD213PS Z8, Z21, Z23
+	VFMADD213PS Z8, Z22, Z24
+	VFMADD213PS Z9, Z21, Z23
+	VFMADD213PS Z9, Z22, Z24
+	VFMADD213PS Z10, Z21, Z23
+	VFMADD213PS Z10, Z22, Z24
+	VFMADD213PS Z11, Z21, Z23
+	VFMADD213PS Z11, Z22, Z24
+	VFMADD213PS Z12, Z21, Z23
+	VFMADD213PS Z12, Z22, Z24
+	VCMPPS      $0x05, Z5, Z15, K1
+	VSCALEFPS.Z Z15, Z23, K1, Z15
+	VCMPPS      $0x05, Z5, Z16, K1
+	VSCALEFPS.Z Z16, Z24, K1, Z16
+	VMULPS      Z15, Z19, Z19
+	VMULPS      Z16, Z20, Z20
+
+	// VCVTNE2PS2BF16 Z15, Z16, Z15
+	LONG          $0x407f5262
+	WORD          $0xff72
+	VMOVUPS       Y15, (DI)
+	VEXTRACTI64X4 $0x01, Z15, 128(DI)
+
+	// VCVTNE2PS2BF16 Z19, Z20, Z15
+	LONG          $0x405f3262
+	WORD          $0xfb72
+	VMOVUPS       Y15, (DX)
+	VEXTRACTI64X4 $0x01, Z15, 128(DX)
+	VPERMW        Z15, Z14, Z15
+	VMOVUPS       Z15, (R8)
+	VSUBPS        Z1, Z17, Z17
+	VMOVUPS       64(CX), Z15
+	VSUBPS        Z3, Z15, Z15
+	VMULPS        Z4, Z15, Z15
+	VSUBPS        Z1, Z18, Z18
+	VMOVUPS       256(CX), Z16
+	VSUBPS        Z3, Z16, Z16
+	VMULPS        Z4, Z16, Z16
+	VMULPS        Z13, Z17, Z17
+	VMULPS        Z13, Z18, Z18
+	VREDUCEPS     $0x01, Z17, Z19
+	VMOVAPS       Z6, Z21
+	VREDUCEPS     $0x01, Z18, Z20
+	VMOVAPS       Z6, Z22
+	VFMADD213PS   Z7, Z19, Z21
+	VFMADD213PS   Z7, Z20, Z22
+	VFMADD213PS   Z8, Z19, Z21
+	VFMADD213PS   Z8, Z20, Z22
+	VFMADD213PS   Z9, Z19, Z21
+	VFMADD213PS   Z9, Z20, Z22
+	VFMADD213PS   Z10, Z19, Z21
+	VFMADD213PS   Z10, Z20, Z22
+	VFMADD213PS   Z11, Z19, Z21
+	VFMADD213PS   Z11, Z20, Z22
+	VFMADD213PS   Z12, Z19, Z21
+	VFMADD213PS   Z12, Z20, Z22
+	VCMPPS        $0x05, Z5, Z17, K1
+	VSCALEFPS.Z   Z17, Z21, K1, Z17
+	VCMPPS        $0x05, Z5, Z18, K1
+	VSCALEFPS.Z   Z18, Z22, K1, Z18
+	VMULPS        Z17, Z15, Z15
+	VMULPS        Z18, Z16, Z16
+
+	// VCVTNE2PS2BF16 Z17, Z18, Z17
+	LONG          $0x406fa262
+	WORD          $0xc972
+	VMOVUPS       Y17, 32(DI)
+	VEXTRACTI64X4 $0x01, Z17, 160(DI)
+
+	// VCVTNE2PS2BF16 Z15, Z16, Z15
+	LONG          $0x407f5262
+	WORD          $0xff72
+	VMOVUPS       Y15, 32(DX)
+	VEXTRACTI64X4 $0x01, Z15, 160(DX)
+	VPERMW        Z15, Z14, Z15
+	VMOVUPS       Z15, 64(R8)
+	VXORPS        Z15, Z15, Z15
+	VMOVUPS       Y15, 96(DI)
+	VMOVUPS       Y15, 96(DX)
+	VXORPS        Z15, Z15, Z15
+	VMOVUPS       Y15, 224(DI)
+	VMOVUPS       Y15, 224(DX)
+	ADDQ          $+384, AX
+	ADDQ          $+384, CX
+	ADDQ          $+256, DI
+	ADDQ          $+256, DX
+	ADDQ          $+192, R8
+	DECQ          SI
+	JNZ           loop54
+
+done52:
 	VZEROUPPER
 	RET
 
@@ -2134,7 +2408,7 @@ TEXT ·peakAMX(SB), NOSPLIT, $0-8
 	LONG $0x497be2c4
 	BYTE $0xf8
 
-loop50:
+loop55:
 	// TDPBF16PS TMM7, TMM6, TMM0
 	LONG $0x5c42e2c4
 	BYTE $0xc6
@@ -2159,7 +2433,7 @@ loop50:
 	LONG $0x5c42e2c4
 	BYTE $0xee
 	DECQ AX
-	JNZ  loop50
+	JNZ  loop55
 
 	// TILERELEASE
 	LONG $0x4978e2c4
