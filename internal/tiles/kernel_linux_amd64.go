@@ -16,11 +16,11 @@ const (
 	ptraceSetSigInfo = 0x4203
 	ptraceExitKill   = 0x100000 // PTRACE_O_EXITKILL
 
-	waitGroup   = 2          // P_PGID
-	waitExited  = 0x4        // WEXITED
-	waitStopped = 0x2        // WSTOPPED
-	waitLeave   = 0x1000000  // WNOWAIT
-	waitMine    = 0x20000000 // __WNOTHREAD: tracees of this thread
+	waitPid     = 1         // P_PID
+	waitGroup   = 2         // P_PGID
+	waitExited  = 0x4       // WEXITED
+	waitStopped = 0x2       // WSTOPPED
+	waitLeave   = 0x1000000 // WNOWAIT: the event stays
 	cldTrapped  = 4
 	cldStopped  = 5
 
@@ -28,8 +28,6 @@ const (
 	illIllOpn  = 2
 	segvMapErr = 1
 	segvAccErr = 2
-
-	pageSize = 4096
 )
 
 // sigInfo is siginfo_t of a fault.
@@ -41,25 +39,24 @@ type sigInfo struct {
 
 // waited is siginfo_t of an event of a child.
 type waited struct {
-	_, _, code, _ int32
-	pid           int
-	status        int
+	pid, code, status int
 }
 
-// waitAny waits for an event of a thread in the process group, and leaves it there: a stop is over
-// when the thread goes on, an end when somebody waits for it again.
-func waitAny(group int) (waited, error) {
+// ended says whether the thread's end is the event; else it stopped.
+func (w waited) ended() bool { return w.code != cldTrapped && w.code != cldStopped }
+
+// wait is waitid, for tracees of any kind.
+func wait(kind, id int, options uintptr) (waited, error) {
 	var info struct {
 		signo, errno, code, _ int32
 		pid, uid, status      int32
 		_                     [100]byte
 	}
 	for {
-		_, _, e := syscall.Syscall6(syscall.SYS_WAITID, waitGroup, uintptr(group),
-			uintptr(unsafe.Pointer(&info)),
-			waitExited|waitStopped|waitLeave|waitMine|syscall.WALL, 0, 0)
+		_, _, e := syscall.Syscall6(syscall.SYS_WAITID, uintptr(kind), uintptr(id),
+			uintptr(unsafe.Pointer(&info)), options|syscall.WALL, 0, 0)
 		if e == 0 {
-			return waited{code: info.code, pid: int(info.pid), status: int(info.status)}, nil
+			return waited{int(info.pid), int(info.code), int(info.status)}, nil
 		}
 		if e != syscall.EINTR {
 			return waited{}, e

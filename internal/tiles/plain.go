@@ -18,10 +18,12 @@ const (
 )
 
 // plain executes the instruction at pc if it is one of the few that stand between those of tiles in
-// a loop, and says where the next one is: on 64-bit registers MOV, LEA, ADD, SUB, CMP, INC, DEC,
-// and jumps to an offset. It saves a stop of the thread.
-func plain(code []byte, pc uint64, regs *[16]uint64, flags *uint64) (uint64, bool) {
-	if len(code) < 7 { // no more than that is looked at
+// a loop, and says where the next one is: on 64-bit registers MOV (also from memory), LEA, ADD,
+// SUB, CMP, INC, DEC, and jumps to an offset. It saves a stop of the thread.
+func plain(code []byte, pc uint64, regs *[16]uint64, flags *uint64, mem Memory) (
+	uint64, bool,
+) {
+	if len(code) < 7 { // what is looked at, but for addresses, which are checked
 		return 0, false
 	}
 	near, far := uint64(int8(code[1])), func(at int) uint64 { return imm32(code[at:]) }
@@ -35,7 +37,7 @@ func plain(code []byte, pc uint64, regs *[16]uint64, flags *uint64) (uint64, boo
 	case op == 0x0F && code[1]>>4 == 0x8:
 		return jump(holds(code[1]&15, *flags), pc+6, far(2))
 	case op>>3 == 0x48>>3: // REX.W
-		n, ok := wideOp(code, pc, regs, flags)
+		n, ok := wideOp(code, pc, regs, flags, mem)
 		return pc + uint64(n), ok
 	}
 	return 0, false
@@ -58,19 +60,27 @@ func holds(cc byte, flags uint64) bool {
 }
 
 // wideOp is plain for what begins with REX.W; it says how long the instruction is.
-func wideOp(code []byte, pc uint64, regs *[16]uint64, flags *uint64) (int, bool) {
+func wideOp(code []byte, pc uint64, regs *[16]uint64, flags *uint64, mem Memory) (int, bool) {
 	rex, op := int(code[0]), code[1]
 	extR, extX, extB := rex<<1&8, rex<<2&8, rex<<3&8
 	mod, reg, rm := code[2]>>6, int(code[2]>>3&7)|extR, int(code[2]&7)|extB
-	if op == 0x8D && mod != 3 { // LEA
+	if (op == 0x8D || op == 0x8B) && mod != 3 { // LEA, MOV
 		var a address
 		n, ok := a.decode(code[2:], extX, extB)
-		if !ok {
-			return 0, false
-		}
 		start, index := a.start(regs, pc+2+uint64(n))
-		regs[reg] = start + index
-		return 2 + n, true
+		value := start + index
+		if op == 0x8B && ok {
+			var b [8]byte
+			moved, err := access(mem.Read, []Span{{value, b[:]}})
+			ok, value = err == nil && moved == len(b), binary.LittleEndian.Uint64(b[:])
+		}
+		if ok {
+			regs[reg] = value
+		}
+		return 2 + n, ok
+	}
+	if op&0xC7 == 0x05 { // rax and 32 bits
+		return 6, sum(op>>3, &regs[0], imm32(code[2:]), flags)
 	}
 	if mod != 3 {
 		return 0, false
@@ -107,8 +117,8 @@ func wideOp(code []byte, pc uint64, regs *[16]uint64, flags *uint64) (int, bool)
 
 // sum does ADD (0), SUB (5) or CMP (7) on x, and its flags.
 func sum(op byte, x *uint64, y uint64, flags *uint64) bool {
-	old, res, carry := *x, *x, uint64(0)
-	over := uint64(0) // bit 63: overflow
+	old := *x
+	var res, carry, over uint64 // bit 63 of over: overflow
 	switch op {
 	case 0:
 		res, carry = bits.Add64(old, y, 0)

@@ -51,8 +51,8 @@ func (t *tracer) run() error {
 		t.cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	t.cmd.SysProcAttr.Ptrace = true
-	// A group of its own: waiting for it takes no other child's end from its parent.
-	t.cmd.SysProcAttr.Setpgid = true
+	// A group of its own: waiting for it takes no other child's end from whom it concerns.
+	t.cmd.SysProcAttr.Setpgid, t.cmd.SysProcAttr.Pgid = !t.cmd.SysProcAttr.Setsid, 0
 	t.cmd.Env = append(t.cmd.Environ(), Env+"="+Interpreted)
 	if err := t.cmd.Start(); err != nil {
 		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
@@ -81,18 +81,23 @@ func (t *tracer) fail(err error) {
 // end is left for cmd.Wait to find.
 func (t *tracer) follow() {
 	for {
-		w, err := waitAny(t.leader)
+		w, err := wait(waitGroup, t.leader, waitExited|waitStopped|waitLeave)
 		if err != nil {
 			t.fail(fmt.Errorf("wait for threads of process %d: %w", t.leader, err))
 			return
 		}
-		if w.code != cldTrapped && w.code != cldStopped {
+		kind := uintptr(waitStopped)
+		if w.ended() {
+			kind = waitExited
 			if w.pid == t.leader {
 				return
 			}
 			delete(t.threads, w.pid)
-			var status syscall.WaitStatus
-			_, _ = syscall.Wait4(w.pid, &status, syscall.WALL|syscall.WNOHANG, nil)
+		}
+		// What was seen is taken now, but not another event: a thread that stood may be killed
+		// meanwhile, and the first one's end is not for here.
+		w, err = wait(waitPid, w.pid, kind|syscall.WNOHANG)
+		if err != nil || w.pid == 0 || w.ended() {
 			continue
 		}
 		sig := t.stopped(w.pid, syscall.Signal(w.status&0xFF), w.status>>8)
@@ -189,7 +194,7 @@ func (t *tracer) interpret(s *State, regs *[16]uint64, r *syscall.PtraceRegs) (i
 			break
 		}
 		if !ok {
-			next, known := plain(text, r.Rip, regs, &r.Eflags)
+			next, known := plain(text, r.Rip, regs, &r.Eflags, &t.memory)
 			if !known {
 				break
 			}

@@ -231,7 +231,9 @@ func (s *State) move(store bool, t int, start, stride uint64, mem Memory) error 
 		s.startRow = uint8(done)
 		return err
 	}
-	clear(s.tiles[t][s.rows[t]:])
+	if !store {
+		clear(s.tiles[t][s.rows[t]:])
+	}
 	s.startRow = 0
 	return nil
 }
@@ -270,11 +272,9 @@ func access(do func([]Span) (int, error), spans []Span) (int, error) {
 // canonical says whether bits 63 to 47 are the same.
 func canonical(addr uint64) bool { return int64(addr)<<16>>16 == int64(addr) }
 
-func ud(rule string, args ...any) error {
-	return &Fault{Kind: UD, Rule: fmt.Sprintf(rule,
-		args...)}
-}
-func gp(rule string, args ...any) error {
-	return &Fault{Kind: GP, Rule: fmt.Sprintf(rule,
-		args...)}
+func ud(rule string, args ...any) error { return refuse(UD, rule, args...) }
+func gp(rule string, args ...any) error { return refuse(GP, rule, args...) }
+
+func refuse(k Kind, rule string, args ...any) error {
+	return &Fault{Kind: k, Rule: fmt.Sprintf(rule, args...)}
 }
