@@ -48,12 +48,10 @@ func loadRow[E attn.Elem](isa ISA, dst []float32, src []E) {
 	load(isa, dst, src, 1, len(src), len(src), len(src))
 }
 
-// loadRows is load to buf, padded with zeros to rows of pad floats, and to minKeys rows.
+// loadRows is load to buf, in rows of pad floats, with zeros up to minKeys rows. What stands behind
+// the w floats of a row does not matter: weigh makes of it rows of the panel that are never stored.
 func loadRows[E attn.Elem](isa ISA, buf []float32, src []E, n, w, step, pad int) rows {
 	load(isa, buf, src, n, w, step, pad)
-	for i := 0; w < pad && i < n; i++ {
-		clear(buf[i*pad+w : (i+1)*pad])
-	}
 	if n < minKeys {
 		clear(buf[n*pad : minKeys*pad])
 	}
