@@ -61,8 +61,9 @@ func (b *Batch) Nanos() int64 { return b.nanos }
 //	         ^ turn                               Turn tasks from each in turn
 //
 // Batches take turns of a few tasks, so that ranks that began together end together however few
-// workers there are; the tasks of one turn may read the same memory, which the caches then have.
-// A worker without a task sleeps.
+// workers there are: when the first of equal batches is over, no other has more tasks to begin than
+// those of a turn, whatever a task takes. The tasks of one turn may read the same memory, which the
+// caches then have. A worker without a task sleeps.
 type Pool struct {
 	mu      sync.Mutex
 	wake    sync.Cond
