@@ -112,16 +112,27 @@ func TestFloat32(t *testing.T) {
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for _, copied := range []bool{false, true} {
 		name := fmt.Sprintf("copy %v", copied)
-		t.Run("f64 "+name, func(t *testing.T) { testSteadyState[float64](t, 8, copied) })
-		t.Run("bf16 "+name, func(t *testing.T) { testSteadyState[float32](t, 2, copied) })
+		opt := cpu.Options{Copy: copied}
+		t.Run("f64 "+name, func(t *testing.T) { testSteadyState[float64](t, 8, opt) })
+		t.Run("bf16 "+name, func(t *testing.T) { testSteadyState[float32](t, 2, opt) })
+	}
+	for _, k := range []cpu.Kernels{cpu.AVX2, cpu.AVX512, cpu.AVX512BF16} {
+		for name, bytes := range map[string]int{"f32 ": 4, "bf16 ": 2} {
+			t.Run(name+k.String(), func(t *testing.T) {
+				if err := k.Supported(); err != nil {
+					t.Skip(err)
+				}
+				testSteadyState[float32](t, bytes, cpu.Options{Kernels: k})
+			})
+		}
 	}
 }
 
-func testSteadyState[T attn.Float](t *testing.T, bytes int, copied bool) {
+func testSteadyState[T attn.Float](t *testing.T, bytes int, opt cpu.Options) {
 	p := newProblem(67, 6, 3, 8, 8, attn.Causal(67, 67))
 	p.Sink = make([]float64, 6)
 	b := newBook(t, p, mesh.Mesh{Head: 2, Ring: 3}, mesh.Zigzag, bytes)
-	s := cpu.New[T](b, b.header.Ranks, cpu.Options{Copy: copied})
+	s := cpu.New[T](b, b.header.Ranks, opt)
 	rng := rand.New(rand.NewPCG(1, 1))
 	forward, backward := schedule(t, b.programs[0], rng), schedule(t, b.programs[1], rng)
 	sink, q, k, v, do := cast[T](p.Sink), make([][]T, 6), make([][]T, 6), make([][]T, 6),

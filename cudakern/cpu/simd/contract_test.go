@@ -374,35 +374,3 @@ func mustBeClose(t *testing.T, p path, b *attn.Block[float32], do []float32) {
 		}
 	}
 }
-
-func TestNoAllocations(t *testing.T) {
-	eachVector(t, func(t *testing.T, p path) {
-		for _, heads := range []int{1, 4} {
-			b := contiguous(450, heads, 1, 16, 8)
-			b.SoftCap = float64(heads - 1)
-			do := fillBlock(b, 1)
-			t.Run("f32", func(t *testing.T) { noAllocations(t, p, b, do) })
-			t.Run("bf16", func(t *testing.T) { noAllocations(t, p, narrow(b), narrowed(do)) })
-		}
-	})
-}
-
-func noAllocations[E attn.Elem](t *testing.T, p path, b *attn.Block[E], do []E) {
-	s := newState(b)
-	out, lse := finish(p, s, b.DV)
-	g := newGrad(p, b, do, out, lse)
-	sc := NewScratch(b.D, b.DV, b.Group, len(b.Mask))
-	if n := testing.AllocsPerRun(2, func() {
-		for task := range ForwardTasks(b) {
-			Forward(p.isa, b, s, task, sc)
-		}
-		Finalize(p.isa, out, lse, s, nil, b.DV, 0, len(lse))
-		Delta(p.isa, g.Delta, do, out, b.DV, 0, len(lse))
-		for task := range BackwardTasks(b) {
-			Backward(p.isa, b, g, task, sc)
-		}
-		Accumulate(p.isa, g.DQ, g.DQ, 0, len(g.DQ))
-	}); n != 0 {
-		t.Errorf("%d heads: %v allocations", b.QHeads, n)
-	}
-}
