@@ -20,8 +20,11 @@ func TestNoAllocations(t *testing.T) {
 			for _, odd := range []bool{false, true} {
 				b := contiguous(c.n, c.heads, c.group, c.d, c.dv)
 				if c.n > 100 {
-					b.KSpans = mesh.Set{{Stride: 1, Count: 30}, {Start: 30, Stride: 2, Count: 35},
-						{Start: 31, Stride: 2, Count: 35}, {Start: 100, Stride: 1, Count: c.n - 100}}
+					b.KSpans = mesh.Set{
+						{Stride: 1, Count: 30}, {Start: 30, Stride: 2, Count: 35},
+						{Start: 31, Stride: 2, Count: 35},
+						{Start: 100, Stride: 1, Count: c.n - 100},
+					}
 					b.Mask = append(attn.Window(c.n, c.n/2, 50, 9), attn.Slice{
 						Q0: 0, Q1: c.n, K0: c.n / 2, K1: c.n, Lo: -attn.Unbounded, Hi: 0})
 				}

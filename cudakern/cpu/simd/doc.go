@@ -57,12 +57,14 @@
 //	    tasks, on what a Scratch did before, nor on the other heads in the block (TestOrder,
 //	    TestHeadSplit, TestHeadSplitBand). Cuts come from shapes.
 //	V2  Tasks of one block write disjoint elements, and only those of their rows and heads
-//	    (TestWritesOwnItems); nothing outside the arrays is read or written (TestGuardPages).
+//	    (TestWritesOwnItems); nothing outside the arrays, or outside the parts of a Scratch, is
+//	    read or written (TestGuardPages; the kernels one by one: TestGuardedPack and its like).
 //	V3  A pair that the mask forbids has no influence, whatever its key or query holds: a NaN or
-//	    an infinity reaches only the rows and keys that may see it (TestPoison).
+//	    an infinity reaches only the rows and keys that may see it (TestPoison), and gives there
+//	    what it gives in package kernel (TestInfinitiesLikeTwin).
 //	V4  A row without an allowed key keeps its state bit for bit; from a fresh one it has out 0,
 //	    lse -Inf and no gradient. -Inf is never taken from -Inf (TestUnseenRowsKeepState,
-//	    TestInfiniteLogits, TestNothingAllowed).
+//	    TestInfiniteLogits, TestWeightlessRows, TestNothingAllowed).
 //	V5  The state goes from block to block in any cut of the keys, and dK and dV are set or added
 //	    to (TestCarriedState).
 //	V6  Errors are at most twice those of package kernel (TestAccuracy, TestRandomBlocks,
