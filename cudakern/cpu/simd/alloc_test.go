@@ -15,7 +15,7 @@ func TestNoAllocations(t *testing.T) {
 	eachVector(t, func(t *testing.T, p path) {
 		for _, c := range []struct{ n, heads, group, d, dv int }{
 			{450, 1, 1, 16, 8}, {450, 4, 1, 16, 8}, {450, 4, 4, 16, 8}, {5, 2, 2, 256, 256},
-			{200, 3, 3, 20, 100}, {200, 2, 1, 33, 7}, {97, 2, 1, 64, 64}, {3, 400, 400, 4, 4},
+			{200, 3, 3, 20, 100}, {200, 2, 1, 33, 7}, {97, 2, 1, 64, 64}, {2, 1300, 1300, 4, 4},
 		} {
 			for _, odd := range []bool{false, true} {
 				b := contiguous(c.n, c.heads, c.group, c.d, c.dv)

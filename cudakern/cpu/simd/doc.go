@@ -61,7 +61,8 @@
 //	    read or written (TestGuardPages; the kernels one by one: TestGuardedPack and its like).
 //	V3  A pair that the mask forbids has no influence, whatever its key or query holds: a NaN or
 //	    an infinity reaches only the rows and keys that may see it (TestPoison), and gives there
-//	    what it gives in package kernel (TestInfinitiesLikeTwin).
+//	    what it gives in package kernel (TestInfinitiesLikeTwin,
+//	    TestInfinitiesOfRows).
 //	V4  A row without an allowed key keeps its state bit for bit; from a fresh one it has out 0,
 //	    lse -Inf and no gradient. -Inf is never taken from -Inf (TestUnseenRowsKeepState,
 //	    TestInfiniteLogits, TestWeightlessRows, TestNothingAllowed).

@@ -104,7 +104,8 @@ func numbers(a []float32) []attn.BF16 {
 }
 
 // dotSource is one head's rows of a tile of src [keys, heads, w]: in place where scores can read
-// them there, else copied to buf with zeros around them.
+// them there, else copied to buf with zeros beside them. Nobody sees the rows after them, whatever
+// they hold.
 func dotSource(isa ISA, buf, src []attn.BF16, t *tile, heads, head, w int) dotRows {
 	step, from := heads*w, src[(t.row0*heads+head)*w:]
 	n, pad := max(t.n, minKeys), w
@@ -114,7 +115,9 @@ func dotSource(isa ISA, buf, src []attn.BF16, t *tile, heads, head, w int) dotRo
 	if n == t.n && pad == w && (isa != AMX || 2*step < farApart) {
 		return dotRows{from, step}
 	}
-	clear(buf[:n*pad])
+	if pad > w {
+		clear(buf[:n*pad])
+	}
 	for i := range t.n {
 		copy(buf[i*pad:][:w], from[i*step:])
 	}

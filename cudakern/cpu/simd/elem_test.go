@@ -63,6 +63,9 @@ func TestServes(t *testing.T) {
 	if b = contiguous(4, 1, 1, 257, 4); Serves(b) {
 		t.Error("257 elements are served")
 	}
+	if b = contiguous(4, 1, 1, 4, 257); Serves(b) {
+		t.Error("257 elements of a value are served")
+	}
 	if Serves(&attn.Block[float64]{D: 4, DV: 4}) {
 		t.Error("f64 is served")
 	}

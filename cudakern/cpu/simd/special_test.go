@@ -80,28 +80,86 @@ func TestInfinitiesLikeTwin(t *testing.T) {
 	})
 }
 
-// likeTwin compares all results with the portable kernels', element by element; with loose
-// gradients, one that is no number may be any that is none.
+// TestInfinitiesOfRows is TestInfinitiesLikeTwin for elements of q and do, with lse and delta of
+// finite rows, as an infinity would show in those: a query of -Inf has no weight with keys above 0,
+// and gives them 0 times itself, which is NaN.
+func TestInfinitiesOfRows(t *testing.T) {
+	eachVector(t, func(t *testing.T, p path) {
+		rapid.Check(t, func(t *rapid.T) {
+			b, do := drawBlock(t, 150)
+			for i, x := range b.K {
+				b.K[i] = 0.5 + float32(math.Abs(float64(x)))
+			}
+			p.fit(b, do)
+			twin := path{isa: Portable}
+			out, lse := forwardAll(twin, b)
+			want, got := newGrad(twin, b, do, out, lse), newGrad(p, b, do, out, lse)
+			copy(got.Delta, want.Delta)
+			into := do
+			queries := rapid.Bool().Draw(t, "queries")
+			if queries {
+				into = b.Q
+			}
+			if len(into) == 0 {
+				t.Skip("no rows")
+			}
+			for range rapid.IntRange(1, 4).Draw(t, "infinities") {
+				into[rapid.IntRange(0, len(into)-1).Draw(t, "at")] = float32(math.Inf(-1))
+			}
+			descend(twin, b, want)
+			descend(p, b, got)
+			mustBeLike(t, p, b, "dq", got.DQ, want.DQ, !queries)
+			mustBeLike(t, p, b, "dk", got.DK, want.DK, !queries)
+			mustBeLike(t, p, b, "dv", got.DV, want.DV, !queries)
+		})
+	})
+}
+
+// likeTwin compares all results with the portable kernels', element by element.
 func likeTwin(t *rapid.T, p path, b *attn.Block[float32], do []float32, loose bool) {
 	twin := path{isa: Portable}
 	wantOut, wantLSE := forwardAll(twin, b)
 	want := backwardAll(twin, b, do, wantOut, wantLSE)
 	out, lse := forwardAll(p, b)
 	got := backwardAll(p, b, do, wantOut, wantLSE)
-	for i, x := range [][2][]float32{
-		{out, wantOut}, {lse, wantLSE}, {got.DQ, want.DQ}, {got.DK, want.DK}, {got.DV, want.DV},
-	} {
-		for at, g := range x[0] {
-			w := x[1][at]
-			limit := 1e-4 * math.Sqrt(float64(b.QSpans.Len()*b.Group*max(b.D, b.DV)))
-			if p.isa == AVX512BF16 && i != 1 {
-				limit *= 300
-			}
-			switch {
-			case g != g && w != w, g == w, loose && i >= 2 && !isFinite(g) && !isFinite(w):
-			case !isFinite(g) || !isFinite(w) || math.Abs(float64(g-w)) > limit:
-				t.Fatalf("%s[%d] is %v, the portable kernels' is %v", names[i], at, g, w)
-			}
+	mustBeLike(t, p, b, "out", out, wantOut, false)
+	mustBeLike(t, path{isa: AVX2}, b, "lse", lse, wantLSE, false)
+	mustBeLike(t, p, b, "dq", got.DQ, want.DQ, loose)
+	mustBeLike(t, p, b, "dk", got.DK, want.DK, loose)
+	mustBeLike(t, p, b, "dv", got.DV, want.DV, loose)
+}
+
+// mustBeLike compares element by element; with loose, what is no number may be any that is none.
+func mustBeLike(t *rapid.T, p path, b *attn.Block[float32], name string, got, want []float32,
+	loose bool,
+) {
+	limit := 1e-4 * math.Sqrt(float64(b.QSpans.Len()*b.Group*max(b.D, b.DV)))
+	if p.isa == AVX512BF16 {
+		limit *= 300
+	}
+	for i, g := range got {
+		w := want[i]
+		switch {
+		case g != g && w != w, g == w, loose && !isFinite(g) && !isFinite(w):
+		case !isFinite(g) || !isFinite(w) || math.Abs(float64(g-w)) > limit:
+			t.Fatalf("%s[%d] is %v, the portable kernels' is %v", name, i, g, w)
 		}
 	}
+}
+
+// TestFiniteRowsAreNotPatched wants no group to look for elements that are not finite where all
+// are, whatever a Scratch held: that takes long.
+func TestFiniteRowsAreNotPatched(t *testing.T) {
+	eachVector(t, func(t *testing.T, p path) {
+		b := contiguous(100, 2, 2, 20, 12)
+		do := fillBlock(b, 1)
+		out, lse := forwardAll(p, b)
+		g, sc := newGrad(p, b, do, out, lse), dirty(b)
+		p.backward(b, g, 0, sc)
+		for i := range sc.groups {
+			if sc.groups[i].odd {
+				t.Errorf("group %d is taken for one with NaN or infinities", i)
+			}
+		}
+	})
 }

@@ -66,6 +66,31 @@ func TestStateRanges(t *testing.T) {
 	})
 }
 
+// TestLongArrays has more floats, and more rows, than one call of a kernel takes.
+func TestLongArrays(t *testing.T) {
+	eachVector(t, func(t *testing.T, p path) {
+		for _, dv := range []int{1, 96, 256} {
+			items := 2*callFloats/dv + 5
+			b := contiguous(items, 1, 1, dv, 1)
+			fillBlock(b, 1)
+			sum, twin := slices.Clone(b.Q), slices.Clone(b.Q)
+			Accumulate(p.isa, sum, b.K, 0, len(sum))
+			kernel.Accumulate(twin, b.K, 0, len(sum))
+			if !sameBits(sum, twin) {
+				t.Errorf("a sum of %d floats has other bits", len(sum))
+			}
+			delta, want := make([]float32, 2*items), make([]float32, 2*items)
+			Delta(p.isa, delta[:items], b.Q, b.K, dv, 0, items)
+			kernel.Delta(want[:items], b.Q, b.K, dv, 0, items)
+			Delta(p.isa, delta[items:], narrowed(b.Q), b.K, dv, 0, items)
+			kernel.Delta(want[items:], narrowed(b.Q), b.K, dv, 0, items)
+			if e := relative(wide(delta), wide(want), 1); !(e <= 1e-6) {
+				t.Errorf("delta of %d rows of %d is off by %.2g", items, dv, e)
+			}
+		}
+	})
+}
+
 // TestNarrow holds the rounding against attn.ToBF16: all halves and their neighbours, subnormal
 // numbers, infinities and NaN of every kind.
 func TestNarrow(t *testing.T) {

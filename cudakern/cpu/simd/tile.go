@@ -197,7 +197,7 @@ func (sc *Scratch) look(g *lanes, t *tile) seen {
 	if all && t.n >= minKeys {
 		return seen{hi: t.n, all: true}
 	}
-	lo = max(0, min(lo, max(t.n, minKeys)-minKeys))
+	lo = max(0, min(lo, t.n-minKeys))
 	return seen{lo: lo, hi: max(hi, lo+minKeys)}
 }
 
