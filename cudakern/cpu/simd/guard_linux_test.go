@@ -116,10 +116,13 @@ func where(sc *Scratch) (at []*float32) {
 // key of a tile, of which the block may have fewer. The fixed arrays keep what they hold.
 func keptCanaries(sc *Scratch, isa ISA, d, dv, keys int) string {
 	rows := min(maxKeys, max(minKeys, keys))
-	lanes := isa.lanes()
+	lanes, turned := isa.lanes(), rows
+	if isa == AMX {
+		turned = max(rows, tilePairs) // rows of pairs of a whole tile
+	}
 	for name, a := range map[string][]float32{
 		"s": sc.s[(maxKeys+zeroRows)*lanes:], "k": sc.k[rows*padded(d):],
-		"v": sc.v[rows*padded(dv):], "clean": sc.clean[rows*padded(max(d, dv)):],
+		"v": sc.v[rows*padded(dv):], "clean": sc.clean[turned*padded(max(d, dv)):],
 	} {
 		if !isCanary(a) {
 			return name

@@ -104,11 +104,11 @@ func TestGuardedSoftmax(t *testing.T) {
 		alpha, n0 := s.blank(lanes), n
 		words, sees := s.maskFor(n, vecs == 2)
 		if isa == AVX512BF16 {
-			softmaxBF16(&x[0], words, n0, &m[0], &l[0], &alpha[0])
+			softmaxBF16(&x[0], words, n0, &m[0], &l[0], &alpha[0], vecs)
 		} else {
-			isa.softmax(&x[0], words, n0, &m[0], &l[0], &alpha[0])
+			isa.softmax(&x[0], words, n0, &m[0], &l[0], &alpha[0], vecs)
 		}
-		for lane := range lanes {
+		for lane := range lanes * vecs / panelVecs {
 			top, sum := float64(m0[lane]), 0.0
 			for c := range n {
 				if sees(c, lane) {
@@ -141,32 +141,38 @@ func TestGuardedSoftmax(t *testing.T) {
 }
 
 func TestGuardedSlopes(t *testing.T) {
-	isas := []ISA{AVX2, AVX512, AVX512BF16}
+	isas := []ISA{AVX2, AVX512, AVX512BF16, AMX}
 	eachCall(t, isas, func(s *site, isa ISA, n, vecs int) {
 		const scale = 0.5
-		lanes, within := isa.lanes(), 1e-6
-		if isa == AVX512BF16 {
+		lanes, within, row := isa.lanes(), 1e-6, isa.rowLanes()
+		if isa.dots() {
 			n, within = n+n%2, 5e-3
 		}
 		x, dp, lse, delta := s.floats(n*lanes), s.floats(n*lanes), s.floats(lanes), s.floats(lanes)
 		scores, slopes := append([]float32(nil), x...), append([]float32(nil), dp...)
-		ds := s.halves(n * lanes)
+		ds := s.halves(n * row)
 		words, sees := s.maskFor(n, vecs == 2)
-		if isa == AVX512BF16 {
-			slopesBF16(&x[0], &dp[0], word(ds), words, n, &lse[0], &delta[0], scale)
-		} else {
-			isa.slopes(&x[0], &dp[0], words, n, &lse[0], &delta[0], scale)
+		switch isa {
+		case AVX512BF16:
+			slopesBF16(&x[0], &dp[0], word(ds), words, n, &lse[0], &delta[0], scale, vecs)
+		case AMX:
+			slopesAMX(&x[0], &dp[0], word(ds), words, n, &lse[0], &delta[0], scale, vecs)
+		default:
+			isa.slopes(&x[0], &dp[0], words, n, &lse[0], &delta[0], scale, vecs)
 		}
 		for i := range n * lanes {
 			c, lane := i/lanes, i%lanes
+			if lane >= lanes*vecs/panelVecs {
+				continue
+			}
 			p, d := math.Exp(float64(scores[i]-lse[lane])), float64(slopes[i]-delta[lane])*scale
 			if d *= p; !sees(c, lane) {
 				p, d = 0, 0
 			}
 			got := [3]float32{x[i], dp[i], dp[i]}
-			if isa == AVX512BF16 {
-				pairs := numbers(dp)
-				got = [3]float32{numbers(x)[i].Float32(), ds[i].Float32(),
+			if isa.dots() {
+				pairs, at := numbers(dp), c*row+lane
+				got = [3]float32{numbers(x)[at].Float32(), ds[at].Float32(),
 					pairs[c/2*2*lanes+2*lane+c%2].Float32()}
 			}
 			if !near(got[0], p, within) || !near(got[1], d, within) || !near(got[2], d, within) {
@@ -222,6 +228,62 @@ func TestGuardedDots(t *testing.T) {
 		s.want("outer", c, func(i int) (x float32, ok bool) {
 			for y := range 4 * fours {
 				x += sum(a[i/width*maxLanes+2*y:], numbers(b)[2*(y*width+i%width):])
+			}
+			return x + was[i], true
+		})
+	})
+}
+
+// TestGuardedTiles has the products of tiles.
+func TestGuardedTiles(t *testing.T) {
+	eachCall(t, []ISA{AMX}, func(s *site, isa ISA, n, vecs int) {
+		if n > 10 {
+			return
+		}
+		in, steps := used(isa, vecs), 1+n%3
+		sum := func(a, b []attn.BF16) float32 {
+			return a[0].Float32()*b[0].Float32() + a[1].Float32()*b[1].Float32()
+		}
+		keys, width := tileRows*(1+n%6), steps*stepDims
+		step := width + n
+		k, qt := s.halves((keys-1)*step+width), s.pairsOf(panel(isa, width/2, vecs))
+		dst := s.blank(panel(isa, keys, vecs))
+		scoresAMX(&dst[0], &qt[0], word(k), 2*step, keys, steps, vecs, 2)
+		s.want("scores", dst, func(i int) (x float32, ok bool) {
+			lane := i % maxLanes
+			for c := 0; c < width/2 && lane < in; c++ {
+				x += 2 * sum(k[i/maxLanes*step+2*c:], numbers(qt)[2*(c*maxLanes+lane):])
+			}
+			return x, lane < in
+		})
+
+		dims, pairs := tileRows*(1+n%5), tileRows*steps
+		p, v := s.pairsOf(panel(isa, pairs, vecs)), s.pairsOf((dims-1)*tilePairs+pairs)
+		o, alpha := s.floats(panel(isa, dims, vecs)), s.floats(in)
+		if n%2 == 0 {
+			fill(alpha, 1)
+		}
+		was := append([]float32(nil), o...)
+		weighAMX(&o[0], &p[0], &v[0], steps, dims, &alpha[0], vecs)
+		s.want("weigh", o, func(i int) (x float32, ok bool) {
+			dim, lane := i/maxLanes, i%maxLanes
+			if lane >= in {
+				return was[i], true
+			}
+			for c := range pairs {
+				x += sum(numbers(v)[2*(dim*tilePairs+c):], numbers(p)[2*(c*maxLanes+lane):])
+			}
+			return x + alpha[lane]*was[i], true
+		})
+
+		columns, steps := tileRows*(1+n%4), vecs-1
+		a, b := s.halves((keys-1)*wideRow+steps*stepDims), s.pairsOf(steps*tileRows*columns)
+		c := s.floats(keys * columns)
+		was = append([]float32(nil), c...)
+		outerAMX(&c[0], word(a), &b[0], keys, columns, steps)
+		s.want("outer", c, func(i int) (x float32, ok bool) {
+			for y := range steps * tileRows {
+				x += sum(a[i/columns*wideRow+2*y:], numbers(b)[2*(y*columns+i%columns):])
 			}
 			return x + was[i], true
 		})

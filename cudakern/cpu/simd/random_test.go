@@ -107,7 +107,7 @@ func drawBlock(t *rapid.T, limit int) (b *attn.Block[float32], do []float32) {
 	}
 	b.Scale = 1 / math.Sqrt(float64(b.D))
 	b.Mask = drawMask(t, extent(b.QSpans), extent(b.KSpans))
-	b.SoftCap = rapid.SampledFrom([]float64{0, 0, 0, 1e-3, 0.7, 3, 50, 1e4}).Draw(t, "cap")
+	b.SoftCap = rapid.SampledFrom([]float64{0, 0, 0, 0.7, 3, 50, 1e4}).Draw(t, "cap")
 	return b, fillBlock(b, rapid.Uint64().Draw(t, "seed"))
 }
 

@@ -134,7 +134,7 @@ func mustBeLike(t *rapid.T, p path, b *attn.Block[float32], name string, got, wa
 	loose bool,
 ) {
 	limit := 1e-4 * math.Sqrt(float64(b.QSpans.Len()*b.Group*max(b.D, b.DV)))
-	if p.isa == AVX512BF16 {
+	if p.isa.dots() {
 		limit *= 300
 	}
 	for i, g := range got {
