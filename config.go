@@ -61,7 +61,7 @@ type Config struct {
 	Workers int
 	// Kernels names the CPU kernels: portable, avx2, avx512, avx512bf16, amx, or auto (or nothing)
 	// for the fastest that the machine has. One plan and one kind of kernels give the same bits.
-	// auto and amx ask Linux for the use of AMX's tiles, where there are any, for the whole process.
+	// auto and amx ask Linux for the use of AMX's tiles, if there are any, for the whole process.
 	Kernels string
 	// MemoryLimit is the most tensor bytes of all ranks together; 0 is no limit.
 	MemoryLimit int64
