@@ -88,3 +88,17 @@ func addItem(acc *view[float64], x int, part *view[float64], y int) {
 		}
 	}
 }
+
+// TestCut: tasks have items of about a chunk together, and at least one, however long it is.
+func TestCut(t *testing.T) {
+	for _, c := range []struct{ items, elems, each, tasks int }{
+		{1, 1, chunk, 1}, {chunk + 1, 1, chunk, 2}, {10, chunk / 4, 4, 3}, {3, chunk, 1, 3},
+		{3, chunk + 1, 1, 3}, {5, 0, chunk, 1},
+	} {
+		var j Job[float32]
+		if tasks := j.cut(c.items, c.elems); tasks != c.tasks || j.each != c.each {
+			t.Errorf("%d items of %d: %d tasks of %d, want %d of %d", c.items, c.elems, tasks,
+				j.each, c.tasks, c.each)
+		}
+	}
+}

@@ -392,6 +392,12 @@ func TestOperandsMustAgree(t *testing.T) {
 	q, kv := arg(r, plan.Q, whole, 0, 4, 0), arg(r, plan.KV, whole, 0, 2, 1)
 	dO, out := arg(r, plan.DO, whole, 0, 4, 2), arg(r, plan.Out, whole, 0, 4, 4)
 	delta := arg(r, plan.Delta, whole, 0, 4, 5)
+	few := func(x plan.Operand) plan.Operand {
+		x.Set = front
+		return x
+	}
+	dq, dkv := arg(a, plan.DQ, whole, 0, 4, 6), arg(w, plan.DKV, whole, 0, 2, 7)
+	const others = "operands 0 and "
 	ops := []struct {
 		op   handOp
 		want string
@@ -408,6 +414,9 @@ func TestOperandsMustAgree(t *testing.T) {
 		{do(plan.AttendBackward, q, kv, dO, out, delta, arg(a, plan.DQ, whole, 0, 3, 6),
 			arg(w, plan.DKV, whole, 0, 2, 7)), "operands 0 and 5 have"},
 		{do(plan.Zero, arg(w, plan.DQ, whole, 0, 4, 6)), ""},
+		{do(plan.AttendBackward, q, kv, few(dO), out, delta, dq, dkv), others + "2 have"},
+		{do(plan.AttendBackward, q, kv, dO, few(out), delta, dq, dkv), others + "3 have"},
+		{do(plan.AttendBackward, q, kv, dO, out, few(delta), dq, dkv), others + "4 have"},
 		{do(plan.AttendBackward, q, kv, dO, out, delta, arg(a, plan.DQ, whole, 0, 4, 6),
 			arg(w, plan.DKV, front, 0, 2, 7)), "operands 1 and 6 have"},
 		{do(plan.AttendBackward, q, kv, dO, out, delta, arg(a, plan.DQ, whole, 0, 4, 6),
@@ -445,4 +454,19 @@ func TestOperandsMustAgree(t *testing.T) {
 			wantFault(t, err, o.want)
 		}
 	}
+}
+
+// TestLateEnd ends a job when its rank has gone on to another round: there it leaves nothing.
+func TestLateEnd(t *testing.T) {
+	s := cpu.New[float64](accumulators(), 1, cpu.Options{})
+	defer s.Close()
+	var job cpu.Job[float64]
+	if _, err := s.Begin(0, 0, 0, &job); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Do(0, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	job.End(true)
+	wantFault(t, s.Do(0, 1, 2), "slot 0 is empty")
 }

@@ -1,6 +1,7 @@
 package cpu_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -40,10 +41,32 @@ func TestEveryKernelOfThisMachine(t *testing.T) {
 	}
 }
 
+// TestManyTasksOfArrays has a block of which what is done to arrays around attention (delta and
+// finalize, into BF16 too) takes many tasks.
+func TestManyTasksOfArrays(t *testing.T) {
+	p := newProblem(500, 3, 3, 4, 96, attn.Causal(500, 60))
+	p.Sink = []float64{0.5, 1, -1}
+	want := dense(rounded(p))
+	for _, k := range []cpu.Kernels{cpu.Portable, cpu.AVX2, cpu.AVX512, cpu.AVX512BF16} {
+		for bytes, gate := range map[int]float64{4: attn.BaseF32, 2: gateBF16} {
+			t.Run(fmt.Sprintf("%v, %d bytes", k, bytes), func(t *testing.T) {
+				if err := k.Supported(); err != nil {
+					t.Skip(err)
+				}
+				b := newBook(t, p, mesh.Mesh{Head: 1, Ring: 1}, mesh.Zigzag, bytes)
+				got := run[float32](t, b, p, cpu.Options{Kernels: k, Poison: true}, 1)
+				if err := compare(got, want, gate); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
 // TestKernelsByName: a name gives kernels that run here, or says why not and what would.
 func TestKernelsByName(t *testing.T) {
 	best, wide := cpu.Best[float32](), cpu.Best[float64]()
-	if best.Supported() != nil || wide != cpu.Portable {
+	if best.Supported() != nil || best == cpu.Twin || wide != cpu.Portable {
 		t.Errorf("the best kernels are %v for f32, %v for f64", best, wide)
 	}
 	for _, tc := range []struct {
@@ -117,6 +140,7 @@ func TestKernelsOfShapes(t *testing.T) {
 	}{
 		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 2, AccBytes: 4}, cpu.AVX512BF16},
 		{plan.Shape{Dim: 63, VDim: 64, ElemBytes: 2, AccBytes: 4}, cpu.AVX512},
+		{plan.Shape{Dim: 64, VDim: 63, ElemBytes: 2, AccBytes: 4}, cpu.AVX512},
 		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 4, AccBytes: 4}, cpu.AVX512},
 		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 4, AccBytes: 4, SoftCap: 30}, cpu.AVX512},
 		{plan.Shape{Dim: 64, VDim: 64, ElemBytes: 2, AccBytes: 4, SoftCap: 30}, cpu.AVX512BF16},

@@ -1,11 +1,13 @@
 package cpu_test
 
 import (
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kvloom/kvloom/cudakern/cpu"
 )
@@ -287,5 +289,61 @@ func TestBatchesOfBatchesAllocateNothing(t *testing.T) {
 	once()
 	if n := testing.AllocsPerRun(20, once); n != 0 {
 		t.Errorf("%v allocations a batch", n)
+	}
+}
+
+// TestNanos: a batch counts the time of all of its tasks, and submitted again that time alone: were
+// that of the long first run in it, it would never be less.
+func TestNanos(t *testing.T) {
+	p := cpu.NewPool(1)
+	defer p.Close()
+	long := true
+	b, over := batchOf(2, func(task int) {
+		for began := time.Now(); long && task == 0 && time.Since(began) < 5*time.Millisecond; {
+			runtime.Gosched()
+		}
+	})
+	submit(t, p, b)
+	<-over
+	first := b.Nanos()
+	if first < int64(5*time.Millisecond) {
+		t.Errorf("a task of 5 ms took %d ns", first)
+	}
+	long = false
+	for range 100 {
+		submit(t, p, b)
+		<-over
+		if b.Nanos() < first {
+			return
+		}
+	}
+	t.Error("a batch takes longer each time that it is submitted")
+}
+
+// TestFirstErrorStays: of two tasks that panic the first is the batch's error. The second waits
+// until the worker of the first has gone on to another batch.
+func TestFirstErrorStays(t *testing.T) {
+	p := cpu.NewPool(2)
+	defer p.Close()
+	both, goOn, next := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	bad, over := batchOf(2, func(task int) {
+		both <- struct{}{}
+		<-goOn
+		if task == 1 {
+			<-next
+		}
+		panic([]string{"first", "second"}[task])
+	})
+	submit(t, p, bad)
+	<-both
+	<-both
+	after, afterOver := batchOf(1, func(int) { close(next) })
+	submit(t, p, after)
+	close(goOn)
+	if err := <-over; err == nil || !strings.Contains(err.Error(), "first") {
+		t.Errorf("the error is %v", err)
+	}
+	if err := <-afterOver; err != nil {
+		t.Error(err)
 	}
 }
