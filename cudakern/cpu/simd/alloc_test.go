@@ -66,6 +66,10 @@ func noAllocations[E attn.Elem](t *testing.T, p path, b *attn.Block[E], do []E) 
 		for task := range BackwardTasks(b) {
 			Backward(p.isa, b, g, task, sc)
 		}
+		for grid, i := BackwardGrid(b, 3), 0; i < grid.Len(); i++ {
+			BackwardPiece(p.isa, b, g, grid.Piece(i), grid.Parts, sc)
+			grid.Needs(i)
+		}
 		Accumulate(p.isa, g.DQ, g.DQ, 0, len(g.DQ))
 		FinalizeNarrow(p.isa, halves, s, nil, b.DV, 0, len(lse))
 	}); n != 0 {

@@ -9,15 +9,16 @@ import (
 // BackwardTasks is the number of independent tasks of Backward for b: one for each held KV head.
 func BackwardTasks[E attn.Elem](b *attn.Block[E]) int { return b.KHeads }
 
-// backward is a task of Backward.
+// backward is a piece of the backward pass.
 type backward[E attn.Elem] struct {
 	isa    ISA
 	b      *attn.Block[E]
 	g      *attn.Grad[E, float32]
 	sc     *Scratch
 	kvHead int
+	h0, h1 int // the query heads that read it
 	curve  curve
-	set    bool // the pass sets DK and DV, else it adds to them
+	set    bool // the piece sets DK and DV, else it adds to them
 }
 
 // Backward computes the gradients of one held KV head, 0 <= task < BackwardTasks(b): what
@@ -26,34 +27,57 @@ type backward[E attn.Elem] struct {
 func Backward[E attn.Elem](isa ISA, b *attn.Block[E], g attn.Grad[E, float32], task int,
 	sc *Scratch,
 ) {
-	isa = pathOf(isa, b)
-	w := backward[E]{isa, b, &g, sc, task, newCurve(b.SoftCap), !g.AddKV}
-	h0, h1 := readers(b, task)
-	if h0 == h1 {
-		w.clear(0, b.KSpans.Len())
-		return
+	for pass := range passes(b, task) {
+		BackwardPiece(isa, b, g, Piece{KVHead: task, Pass: pass}, 1, sc)
 	}
-	per, at := max(1, backwardPack/(h1-h0)), cursor{set: b.QSpans}
-	for row0, n := 0, 0; len(at.set) > 0; row0 += n {
-		n = at.reach(per)
-		sc.fitBackward(isa, b.D, b.DV, n*(h1-h0))
-		first, last := sc.setRows(&at, n)
-		sc.near = sift(sc.near, b.Mask, box{first, last, math.MinInt, math.MaxInt})
-		if len(sc.near) == 0 {
-			continue
-		}
-		sc.setGroups(isa, row0, n, h0, h1, b.QHeads)
-		w.fetch(0)
-		w.pass(first, last)
-		w.set = false
-	}
-	w.clear(0, b.KSpans.Len())
 }
 
-// pass takes the groups of queries, at positions first to last, past all keys.
-func (w *backward[E]) pass(first, last int) {
+// BackwardPiece computes one piece of Backward, of the grid of so many parts, when those that it
+// needs are over (Grid.Needs). All pieces together give the bits of Backward, whatever the parts.
+func BackwardPiece[E attn.Elem](isa ISA, b *attn.Block[E], g attn.Grad[E, float32], p Piece,
+	parts int, sc *Scratch,
+) {
+	w := backward[E]{
+		isa: pathOf(isa, b), b: b, g: &g, sc: sc, kvHead: p.KVHead, curve: newCurve(b.SoftCap),
+	}
+	w.h0, w.h1 = readers(b, p.KVHead)
+	at := queries(b, p.KVHead)
+	row0 := at.pass(passRows(w.h1-w.h0), p.Pass)
+	n := at.reach(passRows(w.h1 - w.h0))
+	if n == 0 && p.Pass > 0 {
+		return // other heads have more passes
+	}
+	sc.fitBackward(w.isa, b.D, b.DV, n*(w.h1-w.h0))
+	first, last := sc.setRows(&at, n)
+	sc.near = sift(sc.near, b.Mask, box{first, last, math.MinInt, math.MaxInt})
+	if ends := len(at.set) == 0; len(sc.near) == 0 && !ends {
+		return
+	}
+	w.set = !g.AddKV && !w.met(queries(b, p.KVHead), p.Pass)
+	end := sc.startPart(b.KSpans, p.Part, parts)
+	if len(sc.near) == 0 {
+		w.clear(sc.tile.row0, end-sc.tile.row0)
+		return
+	}
+	sc.setGroups(w.isa, row0, n, w.h0, w.h1, b.QHeads)
+	w.fetch(0)
+	w.pass(first, last, end)
+}
+
+// met reports whether one of the next passes, so many of them, has a slice of the mask near it: if
+// so, it has set DK and DV. The last is asked first, as the likeliest.
+func (w *backward[E]) met(at cursor, before int) bool {
+	if before == 0 {
+		return false
+	}
+	rows := at.bounds(at.reach(passRows(w.h1 - w.h0)))
+	return w.met(at, before-1) || anyTouches(w.b.Mask, rows)
+}
+
+// pass takes the groups of queries, at positions first to last, past the tiles before key end.
+func (w *backward[E]) pass(first, last, end int) {
 	sc, rows := w.sc, box{first, last, math.MinInt, math.MaxInt}
-	for sc.start(w.b.KSpans); len(sc.keys.set) > 0; {
+	for sc.tile.row0+sc.tile.n < end {
 		met, touched := false, sc.next(rows)
 		for i := 0; touched && i < len(sc.groups); i++ {
 			if see := w.see(i); see.hi != 0 {

@@ -157,3 +157,60 @@ func capCost(b *testing.B, isa ISA, block *attn.Block[float32], do []float32, ba
 	b.ReportMetric(100*(with/plain-1), "%slower")
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkPieces prints what cutting a KV head into pieces adds to the time of Backward on one
+// core: whole heads and pieces, in turns, medians of both.
+func BenchmarkPieces(b *testing.B) {
+	for _, isa := range []ISA{AVX512BF16, AVX512, AVX2} {
+		if Supported(isa) != nil {
+			continue
+		}
+		for _, group := range []int{1, 8} {
+			for _, parts := range []int{1, 2, 4, 8, 16} {
+				block := contiguous(4096, group, group, 128, 128)
+				block.Mask = attn.Full(4096, 4096)
+				do := fillBlock(block, 1)
+				name := fmt.Sprintf("%v/group%d/parts%d", isa, group, parts)
+				b.Run(name, func(b *testing.B) {
+					if isa == AVX512BF16 {
+						piecesCost(b, isa, narrow(block), narrowed(do), parts)
+						return
+					}
+					piecesCost(b, isa, block, do, parts)
+				})
+			}
+		}
+	}
+}
+
+// piecesCost times the backward pass of a block of one KV head.
+func piecesCost[E attn.Elem](b *testing.B, isa ISA, block *attn.Block[E], do []E, parts int) {
+	p := path{isa, NewScratch(block.D, block.DV, block.Group, 1)}
+	out, lse := forwardAll(p, block)
+	g, grid := newGrad(p, block, do, out, lse), BackwardGrid(block, parts)
+	work := [2]func(){
+		func() { Backward(isa, block, g, 0, p.sc) },
+		func() {
+			for i := range grid.Len() {
+				BackwardPiece(isa, block, g, grid.Piece(i), grid.Parts, p.sc)
+			}
+		},
+	}
+	var times [2][]float64
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for b.Loop() {
+		for i := range work {
+			at := coreSeconds()
+			work[i]()
+			times[i] = append(times[i], coreSeconds()-at)
+		}
+	}
+	for i := range times {
+		slices.Sort(times[i])
+	}
+	whole, cut := times[0][len(times[0])/2], times[1][len(times[1])/2]
+	b.ReportMetric(1e3*whole, "whole-ms")
+	b.ReportMetric(100*(cut/whole-1), "%slower")
+	b.ReportMetric(0, "ns/op")
+}

@@ -20,6 +20,11 @@
 //	task of Backward: one KV head; 1152 queries x heads at a time; tiles of keys, whose dK and dV
 //	stay in scratch until all those queries have passed
 //
+// A task of Backward is one pass of queries after another over all tiles. Where there are fewer KV
+// heads than workers it is cut into pieces (Grid), some tiles of a pass each, that run as a wave
+// from the first pass and tile to the last. Every sum is carried from piece to piece in the order
+// of the whole task, so the cut, which may follow the workers, does not show in the bits.
+//
 // Tasks and tiles end where a span ends, if that leaves them half of their size: a chunk of a
 // zigzag shard has no border of the mask inside a tile. What is left of a task after groups of 3
 // vectors of queries is in groups of 2, so that a shard of 1,024 rows fills all lanes. A step of a
@@ -49,13 +54,16 @@
 // Serves says yes to the block, and Supported to the instruction set, which is not Portable: that
 // name stands for package kernel. The lengths of all arrays fit the block; spans have a count and a
 // stride of at least 1; slices of the mask are pairwise disjoint. Tasks that run at once each have
-// a Scratch of their own, and nothing else writes the arrays that they read or write.
+// a Scratch of their own, and nothing else writes the arrays that they read or write. A piece
+// begins when those that it needs are over.
 //
 // # Invariants
 //
 //	V1  A task's bits depend on the block and the instruction set alone: not on the order of the
 //	    tasks, on what a Scratch did before, nor on the other heads in the block (TestOrder,
-//	    TestHeadSplit, TestHeadSplitBand). Cuts come from shapes.
+//	    TestHeadSplit, TestHeadSplitBand). Cuts come from shapes, but for pieces, whose bits are
+//	    those of the task in any cut and any order that keeps to Grid.Needs
+//	    (TestPiecesGiveTheSameBits, TestPiecesOfAShape, TestGridOrder).
 //	V2  Tasks of one block write disjoint elements, and only those of their rows and heads
 //	    (TestWritesOwnItems); nothing outside the arrays, or outside the parts of a Scratch, is
 //	    read or written (TestGuardPages; the kernels one by one: TestGuardedPack and its like).

@@ -59,6 +59,27 @@ func (c *cursor) skip(n int) {
 	}
 }
 
+// bounds is where the next n rows lie, which it passes.
+func (c *cursor) bounds(n int) box {
+	b := box{math.MaxInt, math.MinInt, math.MinInt, math.MaxInt}
+	for n > 0 {
+		r := c.take(n)
+		n -= r.count
+		b.q0, b.q1 = min(b.q0, r.start), max(b.q1, r.last())
+	}
+	return b
+}
+
+// pass passes the next cuts, n of them if there are so many, of up to limit rows each.
+func (c *cursor) pass(limit, n int) (rows int) {
+	for ; n > 0 && len(c.set) > 0; n-- {
+		cut := c.reach(limit)
+		c.skip(cut)
+		rows += cut
+	}
+	return rows
+}
+
 // reach is how many of the next rows a cut takes that may have limit: up to the last end of a span
 // where that is at least half of them and the next span has as many, since what lies in one span
 // has fewer borders of the mask; else all.
@@ -107,6 +128,19 @@ func (t *tile) cut(c *cursor, row0, n int) {
 // start begins to cut keys into tiles: next gives one after the other, while keys are left.
 func (sc *Scratch) start(keys mesh.Set) {
 	sc.keys, sc.tile.row0, sc.tile.n = cursor{set: keys}, 0, 0
+}
+
+// startPart is start of a part of parts of the tiles; it ends before key end.
+func (sc *Scratch) startPart(keys mesh.Set, part, parts int) (end int) {
+	sc.start(keys)
+	if parts == 1 {
+		return keys.Len()
+	}
+	all := cuts(keys, maxKeys)
+	from, to := all*part/parts, all*(part+1)/parts
+	sc.tile.row0 = sc.keys.pass(maxKeys, from)
+	at := sc.keys
+	return sc.tile.row0 + at.pass(maxKeys, to-from)
 }
 
 // tiles counts the tiles of keys that rows may see, and starts.
