@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,14 +42,41 @@ type Batch struct {
 	Work  Work
 	Tasks int
 	Turn  int // tasks that begin before the next batch's turn; 0 is 1
+	// Needs names up to two tasks, -1 for none, which must be over before a task begins. Both are
+	// less than the task, as tasks begin in order. It is asked while the pool is locked. nil: none
+	// needs any.
+	Needs func(task int) (a, b int)
 	// Over is called once, on a worker, when all tasks are over; err is the first task's that
 	// panicked, after which no other begins. It must not block.
 	Over func(err error)
 
-	next  int // first task not handed out
-	left  int // tasks not over
+	next  int      // first task not handed out
+	left  int      // tasks not over
+	done  []uint64 // where tasks have needs: those that are over, 64 a word
 	nanos int64
 	err   error
+}
+
+// ready reports whether the next task may begin.
+func (b *Batch) ready() bool {
+	if b.Needs == nil {
+		return true
+	}
+	x, y := b.Needs(b.next)
+	return b.ended(x) && b.ended(y)
+}
+
+// ended reports whether a task is over; -1 always is.
+func (b *Batch) ended(task int) bool { return task < 0 || b.done[task/64]>>(task%64)&1 != 0 }
+
+// reset makes it a batch of which nothing has begun.
+func (b *Batch) reset() {
+	b.next, b.left, b.nanos, b.err, b.done = 0, b.Tasks, 0, nil, b.done[:0]
+	if b.Needs != nil {
+		words := (b.Tasks + 63) / 64
+		b.done = slices.Grow(b.done, words)[:words]
+		clear(b.done)
+	}
 }
 
 // Nanos is what the batch's tasks took, waiting for a worker excluded; as if one worker had done
@@ -63,10 +91,14 @@ func (b *Batch) Nanos() int64 { return b.nanos }
 // Batches take turns of a few tasks, so that ranks that began together end together however few
 // workers there are: when the first of equal batches is over, no other has more tasks to begin than
 // those of a turn, whatever a task takes. The tasks of one turn may read the same memory, which the
-// caches then have. A worker without a task sleeps.
+// caches then have. A batch whose next task needs one that is not over yields the rest of its turn.
+// A worker without a task sleeps; one that takes a task wakes another if there is more to take, so
+// that nobody sleeps beside a task that may begin.
 type Pool struct {
+	size    int // workers
 	mu      sync.Mutex
 	wake    sync.Cond
+	asleep  int      // workers that wait
 	active  []*Batch // with tasks to hand out
 	turn    int
 	spell   int // tasks that have begun in this turn
@@ -83,7 +115,7 @@ func NewPool(workers int) *Pool {
 	if workers < 1 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	p := &Pool{}
+	p := &Pool{size: workers}
 	p.wake.L = &p.mu
 	p.workers.Add(workers)
 	for range workers {
@@ -91,6 +123,9 @@ func NewPool(workers int) *Pool {
 	}
 	return p
 }
+
+// Workers is how many workers there are.
+func (p *Pool) Workers() int { return p.size }
 
 // Submit queues a batch of one task or more. After an error Over is not called.
 func (p *Pool) Submit(b *Batch) error {
@@ -102,7 +137,7 @@ func (p *Pool) Submit(b *Batch) error {
 	if p.closed {
 		return errors.New("pool is closed: no work may come after Close")
 	}
-	b.next, b.left, b.nanos, b.err = 0, b.Tasks, 0, nil
+	b.reset()
 	p.active = append(p.active, b)
 	if b.Tasks == 1 {
 		p.wake.Signal()
@@ -166,20 +201,25 @@ func (p *Pool) work() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
-		for len(p.active) == 0 && !p.closed {
+		for !p.find() {
+			if p.closed {
+				return
+			}
+			p.asleep++
 			p.wake.Wait()
-		}
-		if len(p.active) == 0 {
-			return
+			p.asleep--
 		}
 		b, task := p.take()
+		if p.asleep > 0 && p.find() {
+			p.wake.Signal()
+		}
 		p.mu.Unlock()
 		began := time.Now()
 		err := guard(b.Work, task, &scratch)
 		nanos := int64(time.Since(began))
 		p.ended.Add(1)
 		p.mu.Lock()
-		if p.finish(b, nanos, err) {
+		if p.finish(b, task, nanos, err) {
 			over, first := b.Over, b.err
 			p.mu.Unlock()
 			over(first)
@@ -188,11 +228,23 @@ func (p *Pool) work() {
 	}
 }
 
-// take hands out the next task of the batch whose turn it is.
-func (p *Pool) take() (b *Batch, task int) {
-	if p.turn >= len(p.active) {
-		p.turn = 0
+// find passes the turn on to a batch whose next task may begin, if there is one.
+func (p *Pool) find() bool {
+	for range p.active {
+		if p.turn >= len(p.active) {
+			p.turn = 0
+		}
+		if p.active[p.turn].ready() {
+			return true
+		}
+		p.turn++
+		p.spell = 0
 	}
+	return false
+}
+
+// take hands out the next task of the batch whose turn it is, as find left it.
+func (p *Pool) take() (b *Batch, task int) {
 	b = p.active[p.turn]
 	task = b.next
 	b.next++
@@ -222,7 +274,10 @@ func (p *Pool) retire(i int) {
 }
 
 // finish notes the end of a task and reports whether it was the batch's last.
-func (p *Pool) finish(b *Batch, nanos int64, err error) bool {
+func (p *Pool) finish(b *Batch, task int, nanos int64, err error) bool {
+	if b.Needs != nil {
+		b.done[task/64] |= 1 << (task % 64)
+	}
 	b.nanos += nanos
 	b.left--
 	if err == nil || b.err != nil {
