@@ -55,7 +55,7 @@ func (j *Job[T]) beginAttend() int {
 	case j.store.opt.Kernels == Twin:
 		return 1
 	case j.isa != simd.Portable:
-		return j.vectorTasks(false)
+		return j.vectorTasks()
 	case j.narrow:
 		return kernel.ForwardTasks(&j.bf16.block)
 	}
@@ -128,7 +128,7 @@ func (j *Job[T]) beginAttendBackward() int {
 	case j.store.opt.Kernels == Twin:
 		return 1
 	case j.isa != simd.Portable:
-		return j.vectorTasks(true)
+		return j.vectorGrid()
 	case j.narrow:
 		return kernel.BackwardTasks(&j.bf16.block)
 	}

@@ -48,6 +48,7 @@ type run[T attn.Float] struct {
 	busy   bool // launch is what runs
 	job    Job[T]
 	batch  Batch
+	needs  func(task int) (a, b int) // of the job, for when it has any
 	timer  *time.Timer
 	least  time.Duration
 	began  time.Time
@@ -69,6 +70,10 @@ func NewDevice[T attn.Float](rank int32, store *Store[T], pool *Pool,
 		r := &d.runs[i]
 		r.device, r.post = d, post
 		r.batch.Over, r.batch.Work = r.over, &r.job
+		r.needs = r.job.needs
+		if store != nil && pool != nil {
+			r.job.workers = (pool.Workers() + len(store.ranks) - 1) / len(store.ranks)
+		}
 	}
 	return d
 }
@@ -222,7 +227,10 @@ func (r *run[T]) start(e actors.Envelope) error {
 		r.job.End(false)
 		return errors.New("the device has no pool to run on")
 	}
-	r.batch.Tasks, r.batch.Turn = tasks, r.job.turn()
+	r.batch.Tasks, r.batch.Turn, r.batch.Needs = tasks, r.job.turn(), nil
+	if r.job.pieces() {
+		r.batch.Needs = r.needs
+	}
 	d.working.Add(1)
 	if err := d.pool.Submit(&r.batch); err != nil {
 		d.working.Done()

@@ -46,7 +46,9 @@
 //     was made of: out begins where acc did and lse lies where m was.
 //  5. Peak counts memory where it is taken, and equals plan.PeakBytes. Sinks are not counted.
 //  6. Results do not depend on workers, interleaving, Copy or Poison: tasks are cut by shapes, and
-//     sums go in the order of the plan.
+//     sums go in the order of the plan. Pieces of attend-bwd alone are cut by workers too: a piece
+//     takes up each sum where the piece before it, which it needs to be over, has left it, so that
+//     all sums are made in one order in any cut.
 //  7. In the steady state nothing is allocated on the way of an op, and no map is looked up.
 //  8. After a flush is answered nothing of the flushed epochs runs or can start.
 //  9. A block has the size that plan.Shape.Bytes says; its parts fill it without gaps, each aligned

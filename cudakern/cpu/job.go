@@ -12,7 +12,7 @@ import (
 )
 
 // chunk is the elements that one task copies or adds: enough to be worth handing out, few enough
-// that other ranks get their turn. Tasks are cut by shapes alone.
+// that other ranks get their turn. Tasks are cut by shapes alone, but for pieces (gridOf).
 const chunk = 1 << 15
 
 // Job is one device op, from Begin to End. It is used again for one op after another and must not
@@ -27,9 +27,11 @@ type Job[T attn.Float] struct {
 	args  []plan.Operand
 	err   error
 
-	items, each int      // what tasks cut, and how many of them a task takes
-	narrow      bool     // q and kv are of BF16: bf16 is what kernels get, else full
-	isa         simd.ISA // of the block at hand; Portable: package kernel
+	items, each int       // what tasks cut, and how many of them a task takes
+	narrow      bool      // q and kv are of BF16: bf16 is what kernels get, else full
+	isa         simd.ISA  // of the block at hand; Portable: package kernel
+	workers     int       // the rank's share of those who do tasks; 0 is 1
+	grid        simd.Grid // of attend-bwd in pieces
 	full        arrays[T, T]
 	bf16        arrays[attn.BF16, T]
 	state       attn.State[T]
@@ -44,8 +46,8 @@ type Job[T attn.Float] struct {
 }
 
 // Begin readies a device op of a rank's program: it finds the blocks, takes memory for what the op
-// writes, and gives the number of tasks, 1 or more, which follows from shapes alone. After an
-// error there is no job; else call End, whatever the tasks did.
+// writes, and gives the number of tasks, 1 or more, which may begin in any order. After an error
+// there is no job; else call End, whatever the tasks did.
 func (s *Store[T]) Begin(rank, round, op int32, j *Job[T]) (tasks int, err error) {
 	m, err := s.of(rank)
 	if err != nil {
@@ -61,7 +63,7 @@ func (s *Store[T]) Begin(rank, round, op int32, j *Job[T]) (tasks int, err error
 	}
 	*j = Job[T]{
 		store: s, mem: m, claim: m.claims, round: round, op: op, what: m.now,
-		args: m.now.Program.Args(int(op)), sources: j.sources[:0],
+		args: m.now.Program.Args(int(op)), sources: j.sources[:0], workers: j.workers,
 	}
 	if tasks = j.begin(m.now.Program.Ops[op].Kind); j.err != nil {
 		return 0, j.Fault(j.err)

@@ -124,18 +124,54 @@ func (j *Job[T]) vector() simd.ISA {
 // single is what vectors take of a job whose sums are float32.
 func single[T attn.Float](j *Job[T]) *Job[float32] { return any(j).(*Job[float32]) }
 
-// vectorTasks is how many tasks a pass over the block at hand has.
-func (j *Job[T]) vectorTasks(backward bool) int {
+// vectorTasks is how many tasks attend has over the block at hand.
+func (j *Job[T]) vectorTasks() int {
 	f := single(j)
-	switch {
-	case backward && j.narrow:
-		return simd.BackwardTasks(&f.bf16.block)
-	case backward:
-		return simd.BackwardTasks(&f.full.block)
-	case j.narrow:
+	if j.narrow {
 		return simd.ForwardTasks(&f.bf16.block)
 	}
 	return simd.ForwardTasks(&f.full.block)
+}
+
+// vectorGrid cuts attend-bwd over the block at hand and says into how many tasks.
+func (j *Job[T]) vectorGrid() (tasks int) {
+	f := single(j)
+	if j.narrow {
+		j.grid, tasks = gridOf(&f.bf16.block, j.workers)
+	} else {
+		j.grid, tasks = gridOf(&f.full.block, j.workers)
+	}
+	return tasks
+}
+
+// pieces reports whether the tasks at hand are pieces of KV heads, with needs, and not whole ones.
+func (j *Job[T]) pieces() bool { return j.grid.Parts > 0 }
+
+// needs is Batch.Needs of pieces.
+func (j *Job[T]) needs(task int) (a, b int) { return j.grid.Needs(task) }
+
+// A part of fewer keys would have much to pack for little arithmetic; more parts for each worker of
+// a KV head gain little: while the first and last pieces are at work, not all have any.
+const (
+	leastPart   = 512
+	workerParts = 8
+)
+
+// gridOf is how so many workers share the backward pass over b, and in how many tasks; no grid
+// where tasks of whole KV heads are as good. Heads that are as many as the workers or more are cut
+// into passes alone, which costs nothing. This is the one cut in which workers have a say, as bits
+// do not depend on it.
+func gridOf[E attn.Elem](b *attn.Block[E], workers int) (g simd.Grid, tasks int) {
+	heads, parts := b.KHeads, 1
+	if heads < workers {
+		each := (workers + heads - 1) / heads
+		parts = min(workerParts*each, b.KSpans.Len()/leastPart)
+	}
+	g = simd.BackwardGrid(b, parts)
+	if workers < 2 || heads%workers == 0 || heads < workers && g.Parts == 1 || g.Passes == 1 {
+		return simd.Grid{}, simd.BackwardTasks(b)
+	}
+	return g, g.Len()
 }
 
 // attendVector does a task of attend.
@@ -152,10 +188,20 @@ func (j *Job[T]) attendVector(task int, scratch *Scratch) {
 func (j *Job[T]) attendBackwardVector(task int, scratch *Scratch) {
 	f := single(j)
 	if j.narrow {
-		simd.Backward(j.isa, &f.bf16.block, f.bf16.grad, task, &scratch.vectors)
+		backwardVector(j.isa, &f.bf16, j.grid, task, &scratch.vectors)
 		return
 	}
-	simd.Backward(j.isa, &f.full.block, f.full.grad, task, &scratch.vectors)
+	backwardVector(j.isa, &f.full, j.grid, task, &scratch.vectors)
+}
+
+func backwardVector[E attn.Elem](isa simd.ISA, a *arrays[E, float32], grid simd.Grid, task int,
+	sc *simd.Scratch,
+) {
+	if grid.Parts == 0 {
+		simd.Backward(isa, &a.block, a.grad, task, sc)
+		return
+	}
+	simd.BackwardPiece(isa, &a.block, a.grad, grid.Piece(task), grid.Parts, sc)
 }
 
 // turn is the tasks at hand that should follow each other. Tasks of the vectors go over the heads

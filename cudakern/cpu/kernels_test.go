@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kvloom/kvloom/actors"
 	"github.com/kvloom/kvloom/attn"
+	"github.com/kvloom/kvloom/cudakern"
 	"github.com/kvloom/kvloom/cudakern/cpu"
 	"github.com/kvloom/kvloom/mesh"
 	"github.com/kvloom/kvloom/plan"
@@ -47,7 +49,7 @@ func TestManyTasksOfArrays(t *testing.T) {
 	p := newProblem(500, 3, 3, 4, 96, attn.Causal(500, 60))
 	p.Sink = []float64{0.5, 1, -1}
 	want := dense(rounded(p))
-	for _, k := range []cpu.Kernels{cpu.Portable, cpu.AVX2, cpu.AVX512, cpu.AVX512BF16} {
+	for _, k := range []cpu.Kernels{cpu.Portable, cpu.AVX2, cpu.AVX512, cpu.AVX512BF16, cpu.AMX} {
 		for bytes, gate := range map[int]float64{4: attn.BaseF32, 2: gateBF16} {
 			t.Run(fmt.Sprintf("%v, %d bytes", k, bytes), func(t *testing.T) {
 				if err := k.Supported(); err != nil {
@@ -60,6 +62,86 @@ func TestManyTasksOfArrays(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestPiecesOnManyWorkers: a rank of fewer KV heads than workers, or of a number that does not
+// divide, goes backward in pieces, with the bits of whole heads.
+func TestPiecesOnManyWorkers(t *testing.T) {
+	for _, c := range []struct{ heads, kvHeads, workers, tasks int }{
+		{1, 1, 1, 1}, {1, 1, 4, 5 * 3}, {4, 1, 4, 5 * 10}, {2, 1, 3, 5 * 5}, {3, 3, 2, 3 * 3},
+		{2, 2, 2, 2},
+	} {
+		p := rounded(newProblem(2600, c.heads, c.kvHeads, 8, 4, attn.Causal(2600, 2600)))
+		for _, k := range []cpu.Kernels{cpu.AVX2, cpu.AVX512, cpu.AVX512BF16} {
+			for _, bytes := range []int{4, 2} {
+				if k.Supported() != nil {
+					continue
+				}
+				b := newBook(t, p, mesh.Mesh{Head: 1, Ring: 1}, mesh.Zigzag, bytes)
+				want := run[float32](t, b, p, cpu.Options{Kernels: k}, 1)
+				pool := cpu.NewPool(c.workers)
+				s := cpu.New[float32](b, 1, cpu.Options{Kernels: k})
+				setInputs(t, s, b, p, 0)
+				newGang(s, pool, b.programs[0], 0).run(t)
+				ended := pool.Ended()
+				newGang(s, pool, b.programs[1], 1).run(t)
+				ended = pool.Ended() - ended
+				if got := outputs(t, s, b, p, 0); !same(got, want) {
+					t.Errorf("%+v, %v, %d bytes: pieces give other bits than whole heads", c, k,
+						bytes)
+				}
+				if rest := ended - uint64(c.tasks); ended < uint64(c.tasks) || rest > 5 {
+					t.Errorf("%+v: %d tasks ran", c, ended)
+				}
+				s.Close()
+				pool.Close()
+			}
+		}
+	}
+}
+
+// TestPiecesAllocateNothing runs the ops of one backward round again and again.
+func TestPiecesAllocateNothing(t *testing.T) {
+	if err := cpu.AVX2.Supported(); err != nil {
+		t.Skip(err)
+	}
+	p := newProblem(2600, 1, 1, 8, 4, attn.Causal(2600, 2600))
+	b := newBook(t, p, mesh.Mesh{Head: 1, Ring: 1}, mesh.Zigzag, 4)
+	pool := cpu.NewPool(2)
+	defer pool.Close()
+	s := cpu.New[float32](b, 1, cpu.Options{Kernels: cpu.AVX2})
+	defer s.Close()
+	setInputs(t, s, b, p, 0)
+	newGang(s, pool, b.programs[0], 0).run(t)
+	mail := make(chan actors.Envelope, 8)
+	d := cpu.NewDevice(0, s, pool, func(e actors.Envelope) { mail <- e }, cpu.DeviceOptions{})
+	var out actors.Outbox
+	once := func() {
+		for i, op := range b.programs[1][0].Ops {
+			if !op.Kind.Device() {
+				continue
+			}
+			out.Reset()
+			d.Step(0, launch(int32(i), 1, 1, cudakern.Compute), &out)
+			d.Step(0, <-mail, &out)
+			if len(out.Mail) != 1 || out.Mail[0].Kind != actors.Done {
+				t.Fatalf("the device says %+v %q", out.Mail, out.Notes)
+			}
+		}
+	}
+	once()
+	ended := pool.Ended()
+	once()
+	if ran := pool.Ended() - ended; ran < 5*3 {
+		t.Errorf("%d tasks ran in a round: no pieces", ran)
+	}
+	n := 1.0 // some, until both workers have had each kind of task
+	for try := 0; try < 20 && n != 0; try++ {
+		n = testing.AllocsPerRun(3, once)
+	}
+	if n != 0 {
+		t.Errorf("%v allocations a round", n)
 	}
 }
 
