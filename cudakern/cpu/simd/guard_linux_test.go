@@ -273,6 +273,9 @@ func fitted[E attn.Elem](isa ISA, b *attn.Block[E], kvHead int, backward bool) *
 		per = max(1, backwardPack/max(1, h1-h0))
 	}
 	isa = pathOf(isa, b)
+	if backward {
+		sc.fitBackward(isa, b.D, b.DV, 0) // no rows: there are keys to clear
+	}
 	for at := (cursor{set: b.QSpans}); len(at.set) > 0; {
 		n := at.reach(per)
 		at.skip(n)
