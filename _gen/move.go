@@ -181,27 +181,45 @@ func (g *gen) pack() {
 	}
 }
 
-// unpack generates the way back.
+// unpack generates the way back, plain and past the caches.
 func (g *gen) unpack() {
-	g.begin("unpack", "func(dst, src *float32, items *int, rowBytes, width, vecs int)",
-		"sets rows items[i] of dst, each rowBytes long, to the columns of panel src [width,",
-		"lanes], of vecs vectors. src goes on to a multiple of a vector in its rows.")
-	dst, src, items := g.arg("dst"), g.arg("src"), g.arg("items")
-	bytes, width, vecs := g.arg("rowBytes"), g.arg("width"), g.arg("vecs")
-	g.blocks(src, items, width, vecs, func(panel, items, col reg.GPVirtual, mask reg.Register) {
-		base, off := g.GP64(), g.GP64()
-		g.LEAQ(operand.Mem{Base: dst, Index: col, Scale: 1}, base)
-		row := g.vecs(g.isa.width)
-		for i := range row {
-			g.VMOVUPS(at(panel, i*g.isa.rowBytes()), row[i])
+	for _, past := range []bool{false, true} {
+		if past {
+			g.begin("unpackPast", "func(dst, src *float32, items *int, rowBytes, width, vecs int)",
+				"is unpack past the caches; rows begin at multiples of 64 bytes, and width is",
+				"a multiple of 16.")
+		} else {
+			g.begin("unpack", "func(dst, src *float32, items *int, rowBytes, width, vecs int)",
+				"sets rows items[i] of dst, each rowBytes long, to the columns of panel src",
+				"[width, lanes], of vecs vectors. src goes on to a multiple of a vector in its",
+				"rows.")
 		}
-		for i, c := range g.transpose(row) {
-			g.MOVQ(at(items, 8*i), off)
-			g.IMULQ(bytes, off)
-			g.storeTail(c, mask, operand.Mem{Base: base, Index: off, Scale: 1})
+		dst, src, items := g.arg("dst"), g.arg("src"), g.arg("items")
+		bytes, width, vecs := g.arg("rowBytes"), g.arg("width"), g.arg("vecs")
+		g.blocks(src, items, width, vecs,
+			func(panel, items, col reg.GPVirtual, mask reg.Register) {
+				base, off := g.GP64(), g.GP64()
+				g.LEAQ(operand.Mem{Base: dst, Index: col, Scale: 1}, base)
+				row := g.vecs(g.isa.width)
+				for i := range row {
+					g.VMOVUPS(at(panel, i*g.isa.rowBytes()), row[i])
+				}
+				for i, c := range g.transpose(row) {
+					g.MOVQ(at(items, 8*i), off)
+					g.IMULQ(bytes, off)
+					to := operand.Mem{Base: base, Index: off, Scale: 1}
+					if past && mask == nil {
+						g.VMOVNTPS(c, to)
+						continue
+					}
+					g.storeTail(c, mask, to)
+				}
+			})
+		if past {
+			g.SFENCE() // such stores are seen by others in any order, but for this
 		}
-	})
-	g.end()
+		g.end()
+	}
 }
 
 // touch generates prefetches: what was read or written long ago takes as long to come back as the

@@ -174,9 +174,18 @@ func gridOf[E attn.Elem](b *attn.Block[E], workers int) (g simd.Grid, tasks int)
 	return g, g.Len()
 }
 
+// pastCaches reports whether the sums of all ranks are more than caches hold until a rank comes
+// back to its own, a step of the ring later.
+func (j *Job[T]) pastCaches() bool {
+	const most = 32 << 20
+	h := &j.what.Header.Shape
+	return h.QTokens*h.QHeads*max(h.Dim, h.VDim)*h.AccBytes >= most
+}
+
 // attendVector does a task of attend.
 func (j *Job[T]) attendVector(task int, scratch *Scratch) {
 	f := single(j)
+	scratch.vectors.Past = j.pastCaches()
 	if j.narrow {
 		simd.Forward(j.isa, &f.bf16.block, f.state, task, &scratch.vectors)
 		return
@@ -187,6 +196,7 @@ func (j *Job[T]) attendVector(task int, scratch *Scratch) {
 // attendBackwardVector does a task of attend-bwd.
 func (j *Job[T]) attendBackwardVector(task int, scratch *Scratch) {
 	f := single(j)
+	scratch.vectors.Past = j.pastCaches()
 	if j.narrow {
 		backwardVector(j.isa, &f.bf16, j.grid, task, &scratch.vectors)
 		return

@@ -3574,6 +3574,160 @@ done85:
 	VZEROUPPER
 	RET
 
+// func unpackPastAVX2(dst *float32, src *float32, items *int, rowBytes int, width int, vecs int)
+// Requires: AVX, MMX+
+TEXT ·unpackPastAVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ items+16(FP), DX
+	MOVQ rowBytes+24(FP), BX
+	MOVQ width+32(FP), SI
+	MOVQ vecs+40(FP), DI
+
+loop86:
+	MOVQ CX, R8
+	XORQ R9, R9
+	MOVQ SI, R10
+
+whole87:
+	CMPQ       R10, $+8
+	JLT        part88
+	LEAQ       (AX)(R9*1), R11
+	VMOVUPS    (R8), Y0
+	VMOVUPS    96(R8), Y1
+	VMOVUPS    192(R8), Y2
+	VMOVUPS    288(R8), Y3
+	VMOVUPS    384(R8), Y4
+	VMOVUPS    480(R8), Y5
+	VMOVUPS    576(R8), Y6
+	VMOVUPS    672(R8), Y7
+	VUNPCKLPS  Y1, Y0, Y8
+	VUNPCKHPS  Y1, Y0, Y0
+	VUNPCKLPS  Y3, Y2, Y1
+	VUNPCKHPS  Y3, Y2, Y2
+	VUNPCKLPS  Y5, Y4, Y3
+	VUNPCKHPS  Y5, Y4, Y4
+	VUNPCKLPS  Y7, Y6, Y5
+	VUNPCKHPS  Y7, Y6, Y6
+	VUNPCKLPD  Y1, Y8, Y7
+	VUNPCKHPD  Y1, Y8, Y1
+	VUNPCKLPD  Y2, Y0, Y8
+	VUNPCKHPD  Y2, Y0, Y0
+	VUNPCKLPD  Y5, Y3, Y2
+	VUNPCKHPD  Y5, Y3, Y3
+	VUNPCKLPD  Y6, Y4, Y5
+	VUNPCKHPD  Y6, Y4, Y4
+	VPERM2F128 $0x20, Y2, Y7, Y6
+	VPERM2F128 $0x31, Y2, Y7, Y2
+	VPERM2F128 $0x20, Y3, Y1, Y7
+	VPERM2F128 $0x31, Y3, Y1, Y1
+	VPERM2F128 $0x20, Y5, Y8, Y3
+	VPERM2F128 $0x31, Y5, Y8, Y5
+	VPERM2F128 $0x20, Y4, Y0, Y8
+	VPERM2F128 $0x31, Y4, Y0, Y0
+	MOVQ       (DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Y6, (R11)(R12*1)
+	MOVQ       8(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Y7, (R11)(R12*1)
+	MOVQ       16(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Y3, (R11)(R12*1)
+	MOVQ       24(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Y8, (R11)(R12*1)
+	MOVQ       32(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Y2, (R11)(R12*1)
+	MOVQ       40(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Y1, (R11)(R12*1)
+	MOVQ       48(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Y5, (R11)(R12*1)
+	MOVQ       56(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Y0, (R11)(R12*1)
+	ADDQ       $+768, R8
+	ADDQ       $+32, R9
+	SUBQ       $+8, R10
+	JMP        whole87
+
+part88:
+	TESTQ      R10, R10
+	JZ         done89
+	LEAQ       constsAVX2<>+864(SB), R11
+	SHLQ       $0x02, R10
+	SUBQ       R10, R11
+	VMOVUPS    32(R11), Y0
+	LEAQ       (AX)(R9*1), R9
+	VMOVUPS    (R8), Y1
+	VMOVUPS    96(R8), Y2
+	VMOVUPS    192(R8), Y3
+	VMOVUPS    288(R8), Y4
+	VMOVUPS    384(R8), Y5
+	VMOVUPS    480(R8), Y6
+	VMOVUPS    576(R8), Y7
+	VMOVUPS    672(R8), Y8
+	VUNPCKLPS  Y2, Y1, Y9
+	VUNPCKHPS  Y2, Y1, Y1
+	VUNPCKLPS  Y4, Y3, Y2
+	VUNPCKHPS  Y4, Y3, Y3
+	VUNPCKLPS  Y6, Y5, Y4
+	VUNPCKHPS  Y6, Y5, Y5
+	VUNPCKLPS  Y8, Y7, Y6
+	VUNPCKHPS  Y8, Y7, Y7
+	VUNPCKLPD  Y2, Y9, Y8
+	VUNPCKHPD  Y2, Y9, Y2
+	VUNPCKLPD  Y3, Y1, Y9
+	VUNPCKHPD  Y3, Y1, Y1
+	VUNPCKLPD  Y6, Y4, Y3
+	VUNPCKHPD  Y6, Y4, Y4
+	VUNPCKLPD  Y7, Y5, Y6
+	VUNPCKHPD  Y7, Y5, Y5
+	VPERM2F128 $0x20, Y3, Y8, Y7
+	VPERM2F128 $0x31, Y3, Y8, Y3
+	VPERM2F128 $0x20, Y4, Y2, Y8
+	VPERM2F128 $0x31, Y4, Y2, Y2
+	VPERM2F128 $0x20, Y6, Y9, Y4
+	VPERM2F128 $0x31, Y6, Y9, Y6
+	VPERM2F128 $0x20, Y5, Y1, Y9
+	VPERM2F128 $0x31, Y5, Y1, Y1
+	MOVQ       (DX), R8
+	IMULQ      BX, R8
+	VMASKMOVPS Y7, Y0, (R9)(R8*1)
+	MOVQ       8(DX), R8
+	IMULQ      BX, R8
+	VMASKMOVPS Y8, Y0, (R9)(R8*1)
+	MOVQ       16(DX), R8
+	IMULQ      BX, R8
+	VMASKMOVPS Y4, Y0, (R9)(R8*1)
+	MOVQ       24(DX), R8
+	IMULQ      BX, R8
+	VMASKMOVPS Y9, Y0, (R9)(R8*1)
+	MOVQ       32(DX), R8
+	IMULQ      BX, R8
+	VMASKMOVPS Y3, Y0, (R9)(R8*1)
+	MOVQ       40(DX), R8
+	IMULQ      BX, R8
+	VMASKMOVPS Y2, Y0, (R9)(R8*1)
+	MOVQ       48(DX), R8
+	IMULQ      BX, R8
+	VMASKMOVPS Y6, Y0, (R9)(R8*1)
+	MOVQ       56(DX), R8
+	IMULQ      BX, R8
+	VMASKMOVPS Y1, Y0, (R9)(R8*1)
+
+done89:
+	ADDQ $+64, DX
+	ADDQ $+32, CX
+	DECQ DI
+	JNZ  loop86
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func touchAVX2(src *byte, items *int, n int, rowBytes int, bytes int)
 // Requires: MMX+
 TEXT ·touchAVX2(SB), NOSPLIT, $0-40
@@ -3583,20 +3737,20 @@ TEXT ·touchAVX2(SB), NOSPLIT, $0-40
 	MOVQ rowBytes+24(FP), BX
 	MOVQ bytes+32(FP), SI
 
-loop86:
+loop90:
 	MOVQ  (CX), DI
 	IMULQ BX, DI
 	ADDQ  AX, DI
 	MOVQ  SI, R8
 
-line87:
+line91:
 	PREFETCHT1 (DI)
 	ADDQ       $+64, DI
 	SUBQ       $+64, R8
-	JG         line87
+	JG         line91
 	ADDQ       $+8, CX
 	DECQ       DX
-	JNZ        loop86
+	JNZ        loop90
 	RET
 
 // func widenAVX2(dst *float32, src *uint16, to int, from int, rows int, n int)
@@ -3609,40 +3763,40 @@ TEXT ·widenAVX2(SB), NOSPLIT, $0-48
 	MOVQ from+24(FP), SI
 	MOVQ n+40(FP), DI
 
-loop88:
+loop92:
 	MOVQ AX, R8
 	MOVQ CX, R9
 	MOVQ DI, R10
 	SUBQ $+8, R10
-	JL   rest90
+	JL   rest94
 
-many89:
+many93:
 	VPMOVZXWD (R9), Y0
 	VPSLLD    $0x10, Y0, Y0
 	VMOVUPS   Y0, (R8)
 	ADDQ      $+16, R9
 	ADDQ      $+32, R8
 	SUBQ      $+8, R10
-	JGE       many89
+	JGE       many93
 
-rest90:
+rest94:
 	ADDQ $+8, R10
-	JZ   done92
+	JZ   done96
 
-one91:
+one95:
 	MOVWLZX (R9), R11
 	SHLL    $0x10, R11
 	MOVL    R11, (R8)
 	ADDQ    $+2, R9
 	ADDQ    $+4, R8
 	DECQ    R10
-	JNZ     one91
+	JNZ     one95
 
-done92:
+done96:
 	ADDQ BX, AX
 	ADDQ SI, CX
 	DECQ DX
-	JNZ  loop88
+	JNZ  loop92
 	VZEROUPPER
 	RET
 
@@ -3656,9 +3810,9 @@ TEXT ·narrowAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS constsAVX2<>+416(SB), Y1
 	VMOVUPS constsAVX2<>+448(SB), Y2
 	SHRQ    $0x03, DX
-	JZ      done93
+	JZ      done97
 
-loop94:
+loop98:
 	VMOVUPS   (CX), Y3
 	VPSRLD    $0x10, Y3, Y4
 	VPOR      Y2, Y4, Y5
@@ -3674,9 +3828,9 @@ loop94:
 	ADDQ      $+32, CX
 	ADDQ      $+16, AX
 	DECQ      DX
-	JNZ       loop94
+	JNZ       loop98
 
-done93:
+done97:
 	VZEROUPPER
 	RET
 
@@ -3689,23 +3843,23 @@ TEXT ·finiteAVX2(SB), NOSPLIT, $0-33
 	MOVQ   width+24(FP), BX
 	VXORPS Y0, Y0, Y0
 
-loop95:
+loop99:
 	MOVQ BX, SI
 	XORQ DI, DI
 
-whole96:
+whole100:
 	CMPQ    SI, $+8
-	JLT     part97
+	JLT     part101
 	VMOVUPS (AX)(DI*1), Y1
 	VSUBPS  Y1, Y1, Y1
 	VADDPS  Y1, Y0, Y0
 	ADDQ    $+32, DI
 	SUBQ    $+8, SI
-	JMP     whole96
+	JMP     whole100
 
-part97:
+part101:
 	TESTQ      SI, SI
-	JZ         done98
+	JZ         done102
 	LEAQ       constsAVX2<>+864(SB), R8
 	SHLQ       $0x02, SI
 	SUBQ       SI, R8
@@ -3714,10 +3868,10 @@ part97:
 	VSUBPS     Y1, Y1, Y1
 	VADDPS     Y1, Y0, Y0
 
-done98:
+done102:
 	ADDQ      CX, AX
 	DECQ      DX
-	JNZ       loop95
+	JNZ       loop99
 	VXORPS    Y1, Y1, Y1
 	VCMPPS    $0x04, Y1, Y0, Y0
 	VMOVMSKPS Y0, AX
@@ -3736,15 +3890,15 @@ TEXT ·deltaAVX2(SB), NOSPLIT, $0-40
 	MOVQ n+24(FP), BX
 	MOVQ width+32(FP), SI
 
-loop99:
+loop103:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   SI, DI
 	XORQ   R8, R8
 
-whole100:
+whole104:
 	CMPQ         DI, $+8
-	JLT          part101
+	JLT          part105
 	VMOVUPS      (CX)(R8*1), Y2
 	VMOVUPS      (DX)(R8*1), Y3
 	VEXTRACTF128 $0x01, Y2, X4
@@ -3757,11 +3911,11 @@ whole100:
 	VFMADD231PD  Y4, Y5, Y1
 	ADDQ         $+32, R8
 	SUBQ         $+8, DI
-	JMP          whole100
+	JMP          whole104
 
-part101:
+part105:
 	TESTQ        DI, DI
-	JZ           done102
+	JZ           done106
 	LEAQ         constsAVX2<>+864(SB), R9
 	SHLQ         $0x02, DI
 	SUBQ         DI, R9
@@ -3777,7 +3931,7 @@ part101:
 	VFMADD231PD  Y3, Y2, Y0
 	VFMADD231PD  Y4, Y5, Y1
 
-done102:
+done106:
 	VADDPD       Y0, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPD       X1, X0, X0
@@ -3788,7 +3942,7 @@ done102:
 	LEAQ         (DX)(SI*4), DX
 	ADDQ         $+4, AX
 	DECQ         BX
-	JNZ          loop99
+	JNZ          loop103
 	VZEROUPPER
 	RET
 
@@ -3801,9 +3955,9 @@ TEXT ·scaleAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSD by+24(FP), Y0
 	XORQ         BX, BX
 
-whole103:
+whole107:
 	CMPQ         DX, $+8
-	JLT          part104
+	JLT          part108
 	VMOVUPS      (CX)(BX*1), Y1
 	VEXTRACTF128 $0x01, Y1, X3
 	VCVTPS2PD    X1, Y2
@@ -3816,11 +3970,11 @@ whole103:
 	VMOVUPS      Y1, (AX)(BX*1)
 	ADDQ         $+32, BX
 	SUBQ         $+8, DX
-	JMP          whole103
+	JMP          whole107
 
-part104:
+part108:
 	TESTQ        DX, DX
-	JZ           done105
+	JZ           done109
 	LEAQ         constsAVX2<>+864(SB), SI
 	SHLQ         $0x02, DX
 	SUBQ         DX, SI
@@ -3836,7 +3990,7 @@ part104:
 	VINSERTF128  $0x01, X4, Y2, Y2
 	VMASKMOVPS   Y2, Y1, (AX)(BX*1)
 
-done105:
+done109:
 	VZEROUPPER
 	RET
 
@@ -3848,20 +4002,20 @@ TEXT ·accumulateAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 
-whole106:
+whole110:
 	CMPQ    DX, $+8
-	JLT     part107
+	JLT     part111
 	VMOVUPS (CX)(BX*1), Y0
 	VMOVUPS (AX)(BX*1), Y1
 	VADDPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $+8, DX
-	JMP     whole106
+	JMP     whole110
 
-part107:
+part111:
 	TESTQ      DX, DX
-	JZ         done108
+	JZ         done112
 	LEAQ       constsAVX2<>+864(SB), SI
 	SHLQ       $0x02, DX
 	SUBQ       DX, SI
@@ -3871,7 +4025,7 @@ part107:
 	VADDPS     Y1, Y2, Y2
 	VMASKMOVPS Y2, Y0, (AX)(BX*1)
 
-done108:
+done112:
 	VZEROUPPER
 	RET
 
@@ -3894,7 +4048,7 @@ TEXT ·peakAVX2(SB), NOSPLIT, $0-8
 	VXORPS Y12, Y12, Y12
 	VXORPS Y13, Y13, Y13
 
-loop109:
+loop113:
 	VFMADD231PS Y0, Y1, Y2
 	VFMADD231PS Y0, Y1, Y3
 	VFMADD231PS Y0, Y1, Y4
@@ -3992,6 +4146,6 @@ loop109:
 	VFMADD231PS Y0, Y1, Y12
 	VFMADD231PS Y0, Y1, Y13
 	DECQ        AX
-	JNZ         loop109
+	JNZ         loop113
 	VZEROUPPER
 	RET

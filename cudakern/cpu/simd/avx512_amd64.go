@@ -72,11 +72,18 @@ func packScaledAVX512(
 	dst *float32, src *float32, items *int, rowBytes int, width int, vecs int, scale float32, rest float32,
 )
 
-// unpackAVX512 sets rows items[i] of dst, each rowBytes long, to the columns of panel src [width,
-// lanes], of vecs vectors. src goes on to a multiple of a vector in its rows.
+// unpackAVX512 sets rows items[i] of dst, each rowBytes long, to the columns of panel src
+// [width, lanes], of vecs vectors. src goes on to a multiple of a vector in its
+// rows.
 //
 //go:noescape
 func unpackAVX512(dst *float32, src *float32, items *int, rowBytes int, width int, vecs int)
+
+// unpackPastAVX512 is unpack past the caches; rows begin at multiples of 64 bytes, and width is
+// a multiple of 16.
+//
+//go:noescape
+func unpackPastAVX512(dst *float32, src *float32, items *int, rowBytes int, width int, vecs int)
 
 // touchAVX512 asks the caches for bytes bytes of each of n rows items[i] of src, each rowBytes
 // long. n and bytes are at least 1.

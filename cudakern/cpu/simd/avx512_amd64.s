@@ -5436,6 +5436,305 @@ done88:
 	VZEROUPPER
 	RET
 
+// func unpackPastAVX512(dst *float32, src *float32, items *int, rowBytes int, width int, vecs int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·unpackPastAVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ items+16(FP), DX
+	MOVQ rowBytes+24(FP), BX
+	MOVQ width+32(FP), SI
+	MOVQ vecs+40(FP), DI
+
+loop89:
+	MOVQ CX, R8
+	XORQ R9, R9
+	MOVQ SI, R10
+
+whole90:
+	CMPQ       R10, $+16
+	JLT        part91
+	LEAQ       (AX)(R9*1), R11
+	VMOVUPS    (R8), Z0
+	VMOVUPS    192(R8), Z1
+	VMOVUPS    384(R8), Z2
+	VMOVUPS    576(R8), Z3
+	VMOVUPS    768(R8), Z4
+	VMOVUPS    960(R8), Z5
+	VMOVUPS    1152(R8), Z6
+	VMOVUPS    1344(R8), Z7
+	VMOVUPS    1536(R8), Z8
+	VMOVUPS    1728(R8), Z9
+	VMOVUPS    1920(R8), Z10
+	VMOVUPS    2112(R8), Z11
+	VMOVUPS    2304(R8), Z12
+	VMOVUPS    2496(R8), Z13
+	VMOVUPS    2688(R8), Z14
+	VMOVUPS    2880(R8), Z15
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z0
+	VUNPCKLPS  Z3, Z2, Z1
+	VUNPCKHPS  Z3, Z2, Z2
+	VUNPCKLPS  Z5, Z4, Z3
+	VUNPCKHPS  Z5, Z4, Z4
+	VUNPCKLPS  Z7, Z6, Z5
+	VUNPCKHPS  Z7, Z6, Z6
+	VUNPCKLPS  Z9, Z8, Z7
+	VUNPCKHPS  Z9, Z8, Z8
+	VUNPCKLPS  Z11, Z10, Z9
+	VUNPCKHPS  Z11, Z10, Z10
+	VUNPCKLPS  Z13, Z12, Z11
+	VUNPCKHPS  Z13, Z12, Z12
+	VUNPCKLPS  Z15, Z14, Z13
+	VUNPCKHPS  Z15, Z14, Z14
+	VUNPCKLPD  Z1, Z16, Z15
+	VUNPCKHPD  Z1, Z16, Z1
+	VUNPCKLPD  Z2, Z0, Z16
+	VUNPCKHPD  Z2, Z0, Z0
+	VUNPCKLPD  Z5, Z3, Z2
+	VUNPCKHPD  Z5, Z3, Z3
+	VUNPCKLPD  Z6, Z4, Z5
+	VUNPCKHPD  Z6, Z4, Z4
+	VUNPCKLPD  Z9, Z7, Z6
+	VUNPCKHPD  Z9, Z7, Z7
+	VUNPCKLPD  Z10, Z8, Z9
+	VUNPCKHPD  Z10, Z8, Z8
+	VUNPCKLPD  Z13, Z11, Z10
+	VUNPCKHPD  Z13, Z11, Z11
+	VUNPCKLPD  Z14, Z12, Z13
+	VUNPCKHPD  Z14, Z12, Z12
+	VSHUFF32X4 $0x88, Z2, Z15, Z14
+	VSHUFF32X4 $0x88, Z10, Z6, Z17
+	VSHUFF32X4 $0x88, Z17, Z14, Z18
+	VSHUFF32X4 $0xdd, Z17, Z14, Z14
+	VSHUFF32X4 $0xdd, Z2, Z15, Z2
+	VSHUFF32X4 $0xdd, Z10, Z6, Z6
+	VSHUFF32X4 $0x88, Z6, Z2, Z10
+	VSHUFF32X4 $0xdd, Z6, Z2, Z2
+	VSHUFF32X4 $0x88, Z3, Z1, Z6
+	VSHUFF32X4 $0x88, Z11, Z7, Z15
+	VSHUFF32X4 $0x88, Z15, Z6, Z17
+	VSHUFF32X4 $0xdd, Z15, Z6, Z6
+	VSHUFF32X4 $0xdd, Z3, Z1, Z1
+	VSHUFF32X4 $0xdd, Z11, Z7, Z3
+	VSHUFF32X4 $0x88, Z3, Z1, Z7
+	VSHUFF32X4 $0xdd, Z3, Z1, Z1
+	VSHUFF32X4 $0x88, Z5, Z16, Z3
+	VSHUFF32X4 $0x88, Z13, Z9, Z11
+	VSHUFF32X4 $0x88, Z11, Z3, Z15
+	VSHUFF32X4 $0xdd, Z11, Z3, Z3
+	VSHUFF32X4 $0xdd, Z5, Z16, Z5
+	VSHUFF32X4 $0xdd, Z13, Z9, Z9
+	VSHUFF32X4 $0x88, Z9, Z5, Z11
+	VSHUFF32X4 $0xdd, Z9, Z5, Z5
+	VSHUFF32X4 $0x88, Z4, Z0, Z9
+	VSHUFF32X4 $0x88, Z12, Z8, Z13
+	VSHUFF32X4 $0x88, Z13, Z9, Z16
+	VSHUFF32X4 $0xdd, Z13, Z9, Z9
+	VSHUFF32X4 $0xdd, Z4, Z0, Z0
+	VSHUFF32X4 $0xdd, Z12, Z8, Z4
+	VSHUFF32X4 $0x88, Z4, Z0, Z8
+	VSHUFF32X4 $0xdd, Z4, Z0, Z0
+	MOVQ       (DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z18, (R11)(R12*1)
+	MOVQ       8(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z17, (R11)(R12*1)
+	MOVQ       16(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z15, (R11)(R12*1)
+	MOVQ       24(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z16, (R11)(R12*1)
+	MOVQ       32(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z10, (R11)(R12*1)
+	MOVQ       40(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z7, (R11)(R12*1)
+	MOVQ       48(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z11, (R11)(R12*1)
+	MOVQ       56(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z8, (R11)(R12*1)
+	MOVQ       64(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z14, (R11)(R12*1)
+	MOVQ       72(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z6, (R11)(R12*1)
+	MOVQ       80(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z3, (R11)(R12*1)
+	MOVQ       88(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z9, (R11)(R12*1)
+	MOVQ       96(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z2, (R11)(R12*1)
+	MOVQ       104(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z1, (R11)(R12*1)
+	MOVQ       112(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z5, (R11)(R12*1)
+	MOVQ       120(DX), R12
+	IMULQ      BX, R12
+	VMOVNTPS   Z0, (R11)(R12*1)
+	ADDQ       $+3072, R8
+	ADDQ       $+64, R9
+	SUBQ       $+16, R10
+	JMP        whole90
+
+part91:
+	TESTQ      R10, R10
+	JZ         done92
+	MOVQ       R10, R11
+	MOVQ       $+1, R10
+	SHLXQ      R11, R10, R10
+	DECQ       R10
+	KMOVW      R10, K1
+	LEAQ       (AX)(R9*1), R9
+	VMOVUPS    (R8), Z0
+	VMOVUPS    192(R8), Z1
+	VMOVUPS    384(R8), Z2
+	VMOVUPS    576(R8), Z3
+	VMOVUPS    768(R8), Z4
+	VMOVUPS    960(R8), Z5
+	VMOVUPS    1152(R8), Z6
+	VMOVUPS    1344(R8), Z7
+	VMOVUPS    1536(R8), Z8
+	VMOVUPS    1728(R8), Z9
+	VMOVUPS    1920(R8), Z10
+	VMOVUPS    2112(R8), Z11
+	VMOVUPS    2304(R8), Z12
+	VMOVUPS    2496(R8), Z13
+	VMOVUPS    2688(R8), Z14
+	VMOVUPS    2880(R8), Z15
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z0
+	VUNPCKLPS  Z3, Z2, Z1
+	VUNPCKHPS  Z3, Z2, Z2
+	VUNPCKLPS  Z5, Z4, Z3
+	VUNPCKHPS  Z5, Z4, Z4
+	VUNPCKLPS  Z7, Z6, Z5
+	VUNPCKHPS  Z7, Z6, Z6
+	VUNPCKLPS  Z9, Z8, Z7
+	VUNPCKHPS  Z9, Z8, Z8
+	VUNPCKLPS  Z11, Z10, Z9
+	VUNPCKHPS  Z11, Z10, Z10
+	VUNPCKLPS  Z13, Z12, Z11
+	VUNPCKHPS  Z13, Z12, Z12
+	VUNPCKLPS  Z15, Z14, Z13
+	VUNPCKHPS  Z15, Z14, Z14
+	VUNPCKLPD  Z1, Z16, Z15
+	VUNPCKHPD  Z1, Z16, Z1
+	VUNPCKLPD  Z2, Z0, Z16
+	VUNPCKHPD  Z2, Z0, Z0
+	VUNPCKLPD  Z5, Z3, Z2
+	VUNPCKHPD  Z5, Z3, Z3
+	VUNPCKLPD  Z6, Z4, Z5
+	VUNPCKHPD  Z6, Z4, Z4
+	VUNPCKLPD  Z9, Z7, Z6
+	VUNPCKHPD  Z9, Z7, Z7
+	VUNPCKLPD  Z10, Z8, Z9
+	VUNPCKHPD  Z10, Z8, Z8
+	VUNPCKLPD  Z13, Z11, Z10
+	VUNPCKHPD  Z13, Z11, Z11
+	VUNPCKLPD  Z14, Z12, Z13
+	VUNPCKHPD  Z14, Z12, Z12
+	VSHUFF32X4 $0x88, Z2, Z15, Z14
+	VSHUFF32X4 $0x88, Z10, Z6, Z17
+	VSHUFF32X4 $0x88, Z17, Z14, Z18
+	VSHUFF32X4 $0xdd, Z17, Z14, Z14
+	VSHUFF32X4 $0xdd, Z2, Z15, Z2
+	VSHUFF32X4 $0xdd, Z10, Z6, Z6
+	VSHUFF32X4 $0x88, Z6, Z2, Z10
+	VSHUFF32X4 $0xdd, Z6, Z2, Z2
+	VSHUFF32X4 $0x88, Z3, Z1, Z6
+	VSHUFF32X4 $0x88, Z11, Z7, Z15
+	VSHUFF32X4 $0x88, Z15, Z6, Z17
+	VSHUFF32X4 $0xdd, Z15, Z6, Z6
+	VSHUFF32X4 $0xdd, Z3, Z1, Z1
+	VSHUFF32X4 $0xdd, Z11, Z7, Z3
+	VSHUFF32X4 $0x88, Z3, Z1, Z7
+	VSHUFF32X4 $0xdd, Z3, Z1, Z1
+	VSHUFF32X4 $0x88, Z5, Z16, Z3
+	VSHUFF32X4 $0x88, Z13, Z9, Z11
+	VSHUFF32X4 $0x88, Z11, Z3, Z15
+	VSHUFF32X4 $0xdd, Z11, Z3, Z3
+	VSHUFF32X4 $0xdd, Z5, Z16, Z5
+	VSHUFF32X4 $0xdd, Z13, Z9, Z9
+	VSHUFF32X4 $0x88, Z9, Z5, Z11
+	VSHUFF32X4 $0xdd, Z9, Z5, Z5
+	VSHUFF32X4 $0x88, Z4, Z0, Z9
+	VSHUFF32X4 $0x88, Z12, Z8, Z13
+	VSHUFF32X4 $0x88, Z13, Z9, Z16
+	VSHUFF32X4 $0xdd, Z13, Z9, Z9
+	VSHUFF32X4 $0xdd, Z4, Z0, Z0
+	VSHUFF32X4 $0xdd, Z12, Z8, Z4
+	VSHUFF32X4 $0x88, Z4, Z0, Z8
+	VSHUFF32X4 $0xdd, Z4, Z0, Z0
+	MOVQ       (DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z18, K1, (R9)(R8*1)
+	MOVQ       8(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z17, K1, (R9)(R8*1)
+	MOVQ       16(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z15, K1, (R9)(R8*1)
+	MOVQ       24(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z16, K1, (R9)(R8*1)
+	MOVQ       32(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z10, K1, (R9)(R8*1)
+	MOVQ       40(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z7, K1, (R9)(R8*1)
+	MOVQ       48(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z11, K1, (R9)(R8*1)
+	MOVQ       56(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z8, K1, (R9)(R8*1)
+	MOVQ       64(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z14, K1, (R9)(R8*1)
+	MOVQ       72(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z6, K1, (R9)(R8*1)
+	MOVQ       80(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z3, K1, (R9)(R8*1)
+	MOVQ       88(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z9, K1, (R9)(R8*1)
+	MOVQ       96(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z2, K1, (R9)(R8*1)
+	MOVQ       104(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z1, K1, (R9)(R8*1)
+	MOVQ       112(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z5, K1, (R9)(R8*1)
+	MOVQ       120(DX), R8
+	IMULQ      BX, R8
+	VMOVUPS    Z0, K1, (R9)(R8*1)
+
+done92:
+	ADDQ $+128, DX
+	ADDQ $+64, CX
+	DECQ DI
+	JNZ  loop89
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func touchAVX512(src *byte, items *int, n int, rowBytes int, bytes int)
 // Requires: MMX+
 TEXT ·touchAVX512(SB), NOSPLIT, $0-40
@@ -5445,20 +5744,20 @@ TEXT ·touchAVX512(SB), NOSPLIT, $0-40
 	MOVQ rowBytes+24(FP), BX
 	MOVQ bytes+32(FP), SI
 
-loop89:
+loop93:
 	MOVQ  (CX), DI
 	IMULQ BX, DI
 	ADDQ  AX, DI
 	MOVQ  SI, R8
 
-line90:
+line94:
 	PREFETCHT1 (DI)
 	ADDQ       $+64, DI
 	SUBQ       $+64, R8
-	JG         line90
+	JG         line94
 	ADDQ       $+8, CX
 	DECQ       DX
-	JNZ        loop89
+	JNZ        loop93
 	RET
 
 // func widenAVX512(dst *float32, src *uint16, to int, from int, rows int, n int)
@@ -5471,40 +5770,40 @@ TEXT ·widenAVX512(SB), NOSPLIT, $0-48
 	MOVQ from+24(FP), SI
 	MOVQ n+40(FP), DI
 
-loop91:
+loop95:
 	MOVQ AX, R8
 	MOVQ CX, R9
 	MOVQ DI, R10
 	SUBQ $+16, R10
-	JL   rest93
+	JL   rest97
 
-many92:
+many96:
 	VPMOVZXWD (R9), Z0
 	VPSLLD    $0x10, Z0, Z0
 	VMOVUPS   Z0, (R8)
 	ADDQ      $+32, R9
 	ADDQ      $+64, R8
 	SUBQ      $+16, R10
-	JGE       many92
+	JGE       many96
 
-rest93:
+rest97:
 	ADDQ $+16, R10
-	JZ   done95
+	JZ   done99
 
-one94:
+one98:
 	MOVWLZX (R9), R11
 	SHLL    $0x10, R11
 	MOVL    R11, (R8)
 	ADDQ    $+2, R9
 	ADDQ    $+4, R8
 	DECQ    R10
-	JNZ     one94
+	JNZ     one98
 
-done95:
+done99:
 	ADDQ BX, AX
 	ADDQ SI, CX
 	DECQ DX
-	JNZ  loop91
+	JNZ  loop95
 	VZEROUPPER
 	RET
 
@@ -5518,9 +5817,9 @@ TEXT ·narrowAVX512(SB), NOSPLIT, $0-24
 	VMOVUPS constsAVX512<>+832(SB), Z1
 	VMOVUPS constsAVX512<>+896(SB), Z2
 	SHRQ    $0x04, DX
-	JZ      done96
+	JZ      done100
 
-loop97:
+loop101:
 	VMOVUPS   (CX), Z3
 	VPSRLD    $0x10, Z3, Z4
 	VPORD     Z2, Z4, Z5
@@ -5534,9 +5833,9 @@ loop97:
 	ADDQ      $+64, CX
 	ADDQ      $+32, AX
 	DECQ      DX
-	JNZ       loop97
+	JNZ       loop101
 
-done96:
+done100:
 	VZEROUPPER
 	RET
 
@@ -5549,23 +5848,23 @@ TEXT ·finiteAVX512(SB), NOSPLIT, $0-33
 	MOVQ   width+24(FP), BX
 	VXORPS Z0, Z0, Z0
 
-loop98:
+loop102:
 	MOVQ BX, SI
 	XORQ DI, DI
 
-whole99:
+whole103:
 	CMPQ    SI, $+16
-	JLT     part100
+	JLT     part104
 	VMOVUPS (AX)(DI*1), Z1
 	VSUBPS  Z1, Z1, Z1
 	VADDPS  Z1, Z0, Z0
 	ADDQ    $+64, DI
 	SUBQ    $+16, SI
-	JMP     whole99
+	JMP     whole103
 
-part100:
+part104:
 	TESTQ     SI, SI
-	JZ        done101
+	JZ        done105
 	MOVQ      SI, R8
 	MOVQ      $+1, SI
 	SHLXQ     R8, SI, SI
@@ -5575,10 +5874,10 @@ part100:
 	VSUBPS    Z1, Z1, Z1
 	VADDPS    Z1, Z0, Z0
 
-done101:
+done105:
 	ADDQ   CX, AX
 	DECQ   DX
-	JNZ    loop98
+	JNZ    loop102
 	VXORPS Z1, Z1, Z1
 	VCMPPS $0x04, Z1, Z0, K1
 	KMOVW  K1, AX
@@ -5597,15 +5896,15 @@ TEXT ·deltaAVX512(SB), NOSPLIT, $0-40
 	MOVQ n+24(FP), BX
 	MOVQ width+32(FP), SI
 
-loop102:
+loop106:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	MOVQ   SI, DI
 	XORQ   R8, R8
 
-whole103:
+whole107:
 	CMPQ          DI, $+16
-	JLT           part104
+	JLT           part108
 	VMOVUPS       (CX)(R8*1), Z2
 	VMOVUPS       (DX)(R8*1), Z3
 	VEXTRACTF64X4 $0x01, Z2, Y4
@@ -5618,11 +5917,11 @@ whole103:
 	VFMADD231PD   Z4, Z5, Z1
 	ADDQ          $+64, R8
 	SUBQ          $+16, DI
-	JMP           whole103
+	JMP           whole107
 
-part104:
+part108:
 	TESTQ         DI, DI
-	JZ            done105
+	JZ            done109
 	MOVQ          DI, R9
 	MOVQ          $+1, DI
 	SHLXQ         R9, DI, DI
@@ -5639,7 +5938,7 @@ part104:
 	VFMADD231PD   Z2, Z3, Z0
 	VFMADD231PD   Z4, Z5, Z1
 
-done105:
+done109:
 	VADDPD        Z0, Z1, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPD        Y1, Y0, Y0
@@ -5652,7 +5951,7 @@ done105:
 	LEAQ          (DX)(SI*4), DX
 	ADDQ          $+4, AX
 	DECQ          BX
-	JNZ           loop102
+	JNZ           loop106
 	VZEROUPPER
 	RET
 
@@ -5665,9 +5964,9 @@ TEXT ·scaleAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSD by+24(FP), Z0
 	XORQ         BX, BX
 
-whole106:
+whole110:
 	CMPQ          DX, $+16
-	JLT           part107
+	JLT           part111
 	VMOVUPS       (CX)(BX*1), Z1
 	VEXTRACTF64X4 $0x01, Z1, Y3
 	VCVTPS2PD     Y1, Z2
@@ -5680,11 +5979,11 @@ whole106:
 	VMOVUPS       Z1, (AX)(BX*1)
 	ADDQ          $+64, BX
 	SUBQ          $+16, DX
-	JMP           whole106
+	JMP           whole110
 
-part107:
+part111:
 	TESTQ         DX, DX
-	JZ            done108
+	JZ            done112
 	MOVQ          DX, SI
 	MOVQ          $+1, DX
 	SHLXQ         SI, DX, DX
@@ -5701,7 +6000,7 @@ part107:
 	VINSERTF64X4  $0x01, Y3, Z1, Z1
 	VMOVUPS       Z1, K1, (AX)(BX*1)
 
-done108:
+done112:
 	VZEROUPPER
 	RET
 
@@ -5713,20 +6012,20 @@ TEXT ·accumulateAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 
-whole109:
+whole113:
 	CMPQ    DX, $+16
-	JLT     part110
+	JLT     part114
 	VMOVUPS (CX)(BX*1), Z0
 	VMOVUPS (AX)(BX*1), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $+16, DX
-	JMP     whole109
+	JMP     whole113
 
-part110:
+part114:
 	TESTQ     DX, DX
-	JZ        done111
+	JZ        done115
 	MOVQ      DX, SI
 	MOVQ      $+1, DX
 	SHLXQ     SI, DX, DX
@@ -5737,7 +6036,7 @@ part110:
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (AX)(BX*1)
 
-done111:
+done115:
 	VZEROUPPER
 	RET
 
@@ -5772,7 +6071,7 @@ TEXT ·peakAVX512(SB), NOSPLIT, $0-8
 	VXORPS Z24, Z24, Z24
 	VXORPS Z25, Z25, Z25
 
-loop112:
+loop116:
 	VFMADD231PS Z0, Z1, Z2
 	VFMADD231PS Z0, Z1, Z3
 	VFMADD231PS Z0, Z1, Z4
@@ -5966,6 +6265,6 @@ loop112:
 	VFMADD231PS Z0, Z1, Z24
 	VFMADD231PS Z0, Z1, Z25
 	DECQ        AX
-	JNZ         loop112
+	JNZ         loop116
 	VZEROUPPER
 	RET

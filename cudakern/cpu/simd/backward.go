@@ -259,6 +259,6 @@ func (w *backward[E]) store(i int) {
 	g := &w.sc.groups[i]
 	if g.loaded {
 		dq := w.part(w.sc.o, w.b.D, i)
-		w.isa.unpack(&w.g.DQ[0], &dq[0], &g.item[0], 4*w.b.D, w.b.D, g.vecs)
+		w.sc.unpack(w.isa, w.g.DQ, dq, g, w.b.D)
 	}
 }

@@ -88,6 +88,14 @@ func (i ISA) unpack(dst, src *float32, items *int, rowBytes, width, vecs int) {
 	unpackAVX2(dst, src, items, rowBytes, width, vecs)
 }
 
+func (i ISA) unpackPast(dst, src *float32, items *int, rowBytes, width, vecs int) {
+	if i >= AVX512 {
+		unpackPastAVX512(dst, src, items, rowBytes, width, vecs)
+		return
+	}
+	unpackPastAVX2(dst, src, items, rowBytes, width, vecs)
+}
+
 func (i ISA) touch(src *byte, items *int, n, rowBytes, bytes int) {
 	if i >= AVX512 {
 		touchAVX512(src, items, n, rowBytes, bytes)

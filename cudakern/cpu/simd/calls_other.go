@@ -57,6 +57,10 @@ func (i ISA) unpack(dst, src *float32, items *int, rowBytes, width, vecs int) {
 	i.absent()
 }
 
+func (i ISA) unpackPast(dst, src *float32, items *int, rowBytes, width, vecs int) {
+	i.absent()
+}
+
 func (i ISA) touch(src *byte, items *int, n, rowBytes, bytes int) {
 	i.absent()
 }

@@ -146,14 +146,15 @@ func (f *forward[E]) fold(i int) {
 }
 
 // ahead is the group whose rows will be needed next, and whether all of them or those of acc alone:
-// the next group's, to be loaded, or at the end the own ones, to be stored. nil: no group's. Memory
-// would take as long for the rows of a group as the arithmetic of half a tile.
+// the next group's, to be loaded, or at the end the own ones, to be stored, if not past the caches.
+// nil: no group's. Memory would take as long for the rows of a group as the arithmetic of half a
+// tile.
 func (f *forward[E]) ahead(i int) (g *lanes, whole bool) {
 	if i+1 < len(f.sc.groups) && !f.sc.groups[i+1].asked {
 		f.sc.groups[i+1].asked = true
 		return &f.sc.groups[i+1], true
 	}
-	if f.last {
+	if f.last && !f.sc.Past {
 		return &f.sc.groups[i], false
 	}
 	return nil, false
@@ -247,12 +248,12 @@ func (f *forward[E]) load(i int) {
 
 // store puts the state of group i back, if it was loaded.
 func (f *forward[E]) store(i int) {
-	b, sc, isa, g := f.b, f.sc, f.isa, &f.sc.groups[i]
+	b, sc, g := f.b, f.sc, &f.sc.groups[i]
 	if !g.loaded {
 		return
 	}
 	o := f.panel(sc.o, b.DV, i)
-	isa.unpack(&f.s.Acc[0], &o[0], &g.item[0], 4*b.DV, b.DV, g.vecs)
+	sc.unpack(f.isa, f.s.Acc, o, g, b.DV)
 	for j, x := range g.item[:g.n] {
 		f.s.M[x], f.s.L[x] = g.m[j], g.l[j]
 	}

@@ -21,6 +21,10 @@ const (
 // Scratch is what one running task needs besides its block. It may serve one task after another,
 // of any block, pass and instruction set, but not two at once. The zero Scratch is ready for use.
 type Scratch struct {
+	// Past is for results that nobody reads soon: sums go past the caches to memory, which need not
+	// be read for that, and leave the caches to what is at hand. A caller sets it before a task.
+	Past bool
+
 	groups []lanes
 	near   []attn.Slice
 	tile   tile
@@ -89,6 +93,15 @@ func (sc *Scratch) fit(d, dv, groups int) {
 	grow(&sc.clean, maxKeys*padded(max(d, dv)))
 	grow(&sc.row, max(d, dv))
 	sc.fitDots(d, dv)
+}
+
+// unpack puts panel [w, lanes] back to the group's rows of dst [items, w].
+func (sc *Scratch) unpack(isa ISA, dst, panel []float32, g *lanes, w int) {
+	if sc.Past && w%16 == 0 && uintptr(unsafe.Pointer(&dst[0]))%64 == 0 {
+		isa.unpackPast(&dst[0], &panel[0], &g.item[0], 4*w, w, g.vecs)
+		return
+	}
+	isa.unpack(&dst[0], &panel[0], &g.item[0], 4*w, w, g.vecs)
 }
 
 // groupsOf is the groups of lanes that n queries times heads take.
