@@ -151,7 +151,7 @@ func (g *gen) pack() {
 			g.begin("pack", "func("+args+")",
 				"sets panel dst [width, lanes] to the columns of rows items[i] of src, each",
 				"rowBytes long; of lanes, vecs vectors. dst goes on to a multiple of a vector",
-				"in its rows.")
+				"in its rows, which become 0.")
 		}
 		dst, src, items := g.arg("dst"), g.arg("src"), g.arg("items")
 		bytes, width, vecs := g.arg("rowBytes"), g.arg("width"), g.arg("vecs")

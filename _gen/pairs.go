@@ -84,7 +84,7 @@ func (g *gen) slopesDot(row int) {
 		"is slopes, of words see, deltas mean and scale by, but for results rounded to bf16:",
 		fmt.Sprintf("P [n, %d] in place of s, dS as ds [n, %d] and, in place of d, as [n/2, lanes]",
 			row/2, row/2),
-		"pairs of two keys. n is even. Numbers after those of the lanes are 0.")
+		"pairs of two keys. n is even. Numbers 48 and on of a row are 0.")
 	g.fork(func(vecs int) {
 		g.used = vecs
 		g.slopesDotOf(row)

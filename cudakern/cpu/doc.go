@@ -58,7 +58,8 @@
 //  11. A rank's share of the sinks' gradient is what its delta ops of the last backward round give,
 //     each once, whatever was run before.
 //  12. When the first of equal batches that began together is over, no other has more tasks to
-//     begin than those of a turn, however few workers there are and whatever a task takes.
+//     begin than those of a turn, however few workers there are and whatever a task takes; but
+//     for pieces of a backward pass, which wait for each other.
 //
 // # Concurrency
 //

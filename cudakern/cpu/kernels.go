@@ -87,17 +87,15 @@ func Best[T attn.Float]() Kernels {
 // float64 are always the portable kernels', whichever of this machine's is named: their bits are
 // the same.
 func ParseKernels[T attn.Float](name string) (Kernels, error) {
-	best := Best[T]()
-	switch name {
-	case "", "auto":
-		return best, nil
+	if name == "" || name == "auto" {
+		return Best[T](), nil
 	}
 	for k := Portable; k < numKernels; k++ {
 		if k == Twin || k.String() != name {
 			continue
 		}
 		if err := k.Supported(); err != nil {
-			return 0, fmt.Errorf("kernels %s: %w; use %v or auto", name, err, best)
+			return 0, fmt.Errorf("kernels %s: %w; use %v or auto", name, err, Best[T]())
 		}
 		if _, wide := any(T(0)).(float64); wide {
 			return Portable, nil

@@ -73,7 +73,7 @@ func TestPiecesOnManyWorkers(t *testing.T) {
 		{2, 2, 2, 2},
 	} {
 		p := rounded(newProblem(2600, c.heads, c.kvHeads, 8, 4, attn.Causal(2600, 2600)))
-		for _, k := range []cpu.Kernels{cpu.AVX2, cpu.AVX512, cpu.AVX512BF16} {
+		for _, k := range []cpu.Kernels{cpu.AVX2, cpu.AVX512, cpu.AVX512BF16, cpu.AMX} {
 			for _, bytes := range []int{4, 2} {
 				if k.Supported() != nil {
 					continue
@@ -191,7 +191,9 @@ func TestCappedLogits(t *testing.T) {
 			want := dense(p)
 			b := newBook(t, p, mesh.Mesh{Head: 1, Ring: 2}, mesh.Zigzag, bytes)
 			bits := map[cpu.Kernels]results[float32]{}
-			for _, k := range []cpu.Kernels{cpu.Portable, cpu.AVX2, cpu.AVX512, cpu.AVX512BF16} {
+			for _, k := range []cpu.Kernels{
+				cpu.Portable, cpu.AVX2, cpu.AVX512, cpu.AVX512BF16, cpu.AMX,
+			} {
 				if k.Supported() != nil {
 					continue
 				}

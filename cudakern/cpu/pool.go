@@ -91,9 +91,9 @@ func (b *Batch) Nanos() int64 { return b.nanos }
 // Batches take turns of a few tasks, so that ranks that began together end together however few
 // workers there are: when the first of equal batches is over, no other has more tasks to begin than
 // those of a turn, whatever a task takes. The tasks of one turn may read the same memory, which the
-// caches then have. A batch whose next task needs one that is not over yields the rest of its turn.
-// A worker without a task sleeps; one that takes a task wakes another if there is more to take, so
-// that nobody sleeps beside a task that may begin.
+// caches then have. A batch whose next task needs one that is not over yields the rest of its turn,
+// and may end later for it. A worker without a task sleeps; one that takes a task wakes another if
+// there is more to take, so that nobody sleeps while the next task of a batch may begin.
 type Pool struct {
 	size    int // workers
 	mu      sync.Mutex

@@ -116,7 +116,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		t.Run("f64 "+name, func(t *testing.T) { testSteadyState[float64](t, 8, opt) })
 		t.Run("bf16 "+name, func(t *testing.T) { testSteadyState[float32](t, 2, opt) })
 	}
-	for _, k := range []cpu.Kernels{cpu.AVX2, cpu.AVX512, cpu.AVX512BF16} {
+	for _, k := range []cpu.Kernels{cpu.AVX2, cpu.AVX512, cpu.AVX512BF16, cpu.AMX} {
 		for name, bytes := range map[string]int{"f32 ": 4, "bf16 ": 2} {
 			t.Run(name+k.String(), func(t *testing.T) {
 				if err := k.Supported(); err != nil {

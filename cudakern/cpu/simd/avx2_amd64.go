@@ -58,7 +58,7 @@ func bendAVX2(s *float32, dp *float32, n int, delta *float32, curve *float32)
 
 // packAVX2 sets panel dst [width, lanes] to the columns of rows items[i] of src, each
 // rowBytes long; of lanes, vecs vectors. dst goes on to a multiple of a vector
-// in its rows.
+// in its rows, which become 0.
 //
 //go:noescape
 func packAVX2(dst *float32, src *float32, items *int, rowBytes int, width int, vecs int)

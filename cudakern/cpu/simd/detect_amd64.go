@@ -53,7 +53,8 @@ func (p *processor) detect() Features {
 	matrix := append(pairs[:9:9], feature{"AMX-TILE", 24, d7}, feature{"AMX-BF16", 22, d7})
 	f.missing[AVX2] = lacks(narrow, saved, ymm)
 	f.missing[AVX512] = lacks(wide, saved, zmm)
-	f.missing[AVX512BF16] = lacks(pairs, saved, zmm)
+	f.pairs = lacks(pairs, saved, zmm)
+	f.missing[AVX512BF16] = f.pairs
 	if f.missing[AVX512BF16] == "" && !amd { // Intel's do half as many as of float32
 		f.missing[AVX512BF16] = "only AMD's processors are known to multiply pairs of bf16 " +
 			"faster than float32"

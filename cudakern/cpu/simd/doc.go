@@ -30,7 +30,8 @@
 // vectors of queries is in groups of 2, so that a shard of 1,024 rows fills all lanes. A step of a
 // ring has little arithmetic for each row that it reads and writes: rows of the next group are
 // asked for (touch) while the group before it is at work, in pieces, as a core has few reads under
-// way at once.
+// way at once. Sums that are more than caches hold until they are needed again go past them
+// (Scratch.Past, TestPast).
 //
 // A block of accumulators is 8 keys by 3 vectors (AVX2: 4 by 3) and stays in registers over a sum:
 // 24 multiply-adds for 11 loads. A tile that all lanes see wholly is computed without a mask, one
@@ -87,8 +88,8 @@
 //	    with an odd d or dv, their bits are those of AVX512 (TestPairsAreOfBF16).
 //	V8  In the steady state nothing is allocated (TestNoAllocations).
 //	V9  The generated files are what the generator writes (TestGenerated).
-//	V10 Every test of a path is also made of AMX where the processor has no tiles, with an
-//	    interpreter of their instructions (TestTiles).
+//	V10 Every test of a path is also made of AMX where the processor has all of it but tiles, with
+//	    an interpreter of their instructions (TestTiles).
 //	V11 A capped score is within 3e-7 of itself, relatively, and 1 - tanh^2 within 3e-7
 //	    (1 + |s/cap|), 0 below 2^-126 (TestCap). NaN, both zeros and subnormal scores stay, infinite
 //	    ones become the cap (TestCapEdges). A cap of 2^60 gives the bits of none (TestHighCap).

@@ -39,7 +39,7 @@ type dots struct {
 // fitDots makes room for the path of pairs.
 func (sc *Scratch) fitDots(d, dv int) {
 	w := padded(max(d, dv))
-	grow(&sc.dot.woven, w/dimPairs*tilePairs*dimPairs+tileRows)
+	grow(&sc.dot.woven, w/dimPairs*tilePairs*dimPairs)
 	grow(&sc.dot.ds, (maxKeys+zeroRows)*rowFloats)
 	if w = tileSteps(w) * stepDims; len(sc.dot.clean) < maxKeys*w {
 		sc.dot.clean = make([]attn.BF16, maxKeys*w)

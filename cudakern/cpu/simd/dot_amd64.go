@@ -38,7 +38,7 @@ func softmaxBF16(s *float32, words *uint64, n int, m *float32, l *float32, alpha
 
 // slopesBF16 is slopes, of words see, deltas mean and scale by, but for results rounded to bf16:
 // P [n, 48] in place of s, dS as ds [n, 48] and, in place of d, as [n/2, lanes]
-// pairs of two keys. n is even. Numbers after those of the lanes are 0.
+// pairs of two keys. n is even. Numbers 48 and on of a row are 0.
 //
 //go:noescape
 func slopesBF16(

@@ -7,11 +7,8 @@ import (
 )
 
 // packPairs sets panel dst [w/2, lanes] to the rows of src [items, w] that the group holds, in
-// pairs of dims, each of which is 32 bits like a float, and for AMX 0 after them.
-func packPairs(isa ISA, dst []float32, src []attn.BF16, g *lanes, w int) {
-	if isa == AMX {
-		clear(dst[w/2*maxLanes : tileSteps(w)*tileRows*maxLanes])
-	}
+// pairs of dims, each of which is 32 bits like a float, and to 0 up to a multiple of 16 pairs.
+func packPairs(dst []float32, src []attn.BF16, g *lanes, w int) {
 	AVX512.pack(&dst[0], (*float32)(unsafe.Pointer(&src[0])), &g.item[0], 2*w, w/2, panelVecs)
 }
 
@@ -36,8 +33,8 @@ func (sc *Scratch) weaveRows(dst []float32, src []attn.BF16, g *lanes, w int) (f
 func (w *backward[E]) packDot(i int) {
 	b, sc, g := w.b, w.sc, &w.sc.groups[i]
 	q, do := bits(b.Q), bits(w.g.DO)
-	packPairs(w.isa, w.part(sc.q, b.D, i), q, g, b.D)
-	packPairs(w.isa, w.part(sc.do, b.DV, i), do, g, b.DV)
+	packPairs(w.part(sc.q, b.D, i), q, g, b.D)
+	packPairs(w.part(sc.do, b.DV, i), do, g, b.DV)
 	plain := sc.weaveRows(w.part(sc.qr, b.D, i), q, g, b.D)
 	g.odd = !sc.weaveRows(w.part(sc.dor, b.DV, i), do, g, b.DV) || !plain
 }

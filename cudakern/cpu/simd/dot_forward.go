@@ -3,7 +3,7 @@ package simd
 // packDot packs the queries of group i in pairs of dims.
 func (f *forward[E]) packDot(i int) {
 	b, g := f.b, &f.sc.groups[i]
-	packPairs(f.isa, f.panel(f.sc.q, b.D, i), bits(b.Q), g, b.D)
+	packPairs(f.panel(f.sc.q, b.D, i), bits(b.Q), g, b.D)
 }
 
 // foldDot is fold, by products of pairs.

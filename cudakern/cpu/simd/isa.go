@@ -41,11 +41,12 @@ func ParseISA(name string) (ISA, error) {
 // Features is what the processor and the operating system offer.
 type Features struct {
 	missing [len(isaNames)]string // what an instruction set lacks here; empty: nothing
+	pairs   string                // what AVX512BF16 lacks, were it fast on every processor
 	permit  func() string         // asks for AMX, if it lacks nothing; says why it is refused
 }
 
-// lack is what isa lacks here. The system is asked for the use of tiles only when a caller asks for
-// AMX.
+// lack is what isa lacks here. The system is asked for the use of tiles only when AMX lacks nothing
+// else and is the question, or might be the best.
 func (f *Features) lack(isa ISA) string {
 	if why := f.missing[isa]; why != "" || isa != AMX {
 		return why

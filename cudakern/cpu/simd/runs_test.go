@@ -24,9 +24,19 @@ func pathsHere() []ISA {
 // runs is nil where the kernels of isa run in this process.
 func runs(isa ISA) error {
 	if isa == AMX && inside() {
-		return Supported(AVX512BF16) // the rest of that path
+		return restOfAMX()
 	}
 	return Supported(isa)
+}
+
+// restOfAMX is nil where all of AMX's path runs but the instructions of tiles.
+func restOfAMX() error {
+	if f := Detect(); f.missing[AVX512] != "" {
+		return errors.New(f.missing[AVX512])
+	} else if f.pairs != "" {
+		return errors.New(f.pairs)
+	}
+	return nil
 }
 
 // TestTiles runs the suite once more, for AMX, in a process whose instructions of tiles are
@@ -35,10 +45,10 @@ func TestTiles(t *testing.T) {
 	if Supported(AMX) == nil || inside() {
 		t.Skip("the suite has it")
 	}
-	if err := Supported(AVX512BF16); err != nil {
+	if err := restOfAMX(); err != nil {
 		t.Skipf("the rest of that path does not run here: %v", err)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.short")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.short", "-rapid.checks=10")
 	out := &strings.Builder{}
 	cmd.Stdout, cmd.Stderr = out, out
 	stats, err := tiles.Run(cmd)
@@ -47,6 +57,9 @@ func TestTiles(t *testing.T) {
 		t.Skip(err)
 	case err != nil:
 		t.Errorf("%v:\n%s", err, out)
+	case stats.Count[tiles.LDTILECFG] != stats.Count[tiles.TILERELEASE]:
+		t.Errorf("tiles are set up %d times and given back %d times", stats.Count[tiles.LDTILECFG],
+			stats.Count[tiles.TILERELEASE])
 	case stats.Count[tiles.TDPBF16PS] < 1000:
 		t.Errorf("%d products of tiles: the suite went another way", stats.Count[tiles.TDPBF16PS])
 	}

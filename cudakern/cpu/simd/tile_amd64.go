@@ -29,7 +29,7 @@ func outerAMX(c *float32, a *uint16, b *float32, n int, width int, steps int)
 
 // slopesAMX is slopes, of words see, deltas mean and scale by, but for results rounded to bf16:
 // P [n, 64] in place of s, dS as ds [n, 64] and, in place of d, as [n/2, lanes]
-// pairs of two keys. n is even. Numbers after those of the lanes are 0.
+// pairs of two keys. n is even. Numbers 48 and on of a row are 0.
 //
 //go:noescape
 func slopesAMX(

@@ -29,6 +29,5 @@ func (sc *Scratch) turn(from *uint16, stride, n, w int) bool {
 	finite := pairBF16(&pairs[0], from, &sc.count[0], stride, n, w, 4*pad, pairBytes)
 	clear(pairs[ceilDiv(n, 2)*pad : tilePairs*pad])
 	AVX512.pack(&sc.dot.woven[0], &pairs[0], &sc.count[0], 4*pad, pad, panelVecs)
-	clear(sc.dot.woven[pad*tilePairs : pad*tilePairs+tileRows])
 	return finite
 }
