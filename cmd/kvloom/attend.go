@@ -26,7 +26,9 @@ func newAttend(std streams) *cobra.Command {
 			"the\ngradients, and compares it with a float64 oracle with --check.\n\n" +
 			"Without flags it is a demonstration: 8 ranks as 2x4, 1K tokens, 8 query and 2 KV " +
 			"heads,\nbackward, checked. --json, --quiet, --log, --deadline and --trace leave it " +
-			"one.",
+			"one.\n\n" +
+			"The environment variable KVLOOM_KERNELS names the CPU kernels: portable, avx2, " +
+			"avx512,\navx512bf16, amx, or auto for the fastest of this machine.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := newRequest(f)
