@@ -109,8 +109,11 @@ type kernelLine struct {
 func (b *kernelBench) run(ctx context.Context, std streams) error {
 	t := plainTable("pass", "dtype", "kernels", "mask", "tokens", "heads", "dim", "threads",
 		"seconds", "GF/s", "peak", "of peak", "cpu/wall", "over peer")
-	for _, isa := range b.isas {
+	for i, isa := range b.isas {
 		for _, c := range b.cells {
+			if c.computedBy(isa, b.isas[:i]) {
+				continue
+			}
 			for _, threads := range b.threads {
 				lines, err := b.measure(ctx, c, isa, threads)
 				if err != nil {
@@ -128,6 +131,17 @@ func (b *kernelBench) run(ctx context.Context, std streams) error {
 		return nil
 	}
 	return writeBench(std.out, t)
+}
+
+// computedBy reports whether the kernels that really compute the cell when isa is asked for are
+// those of a former one.
+func (c *benchCell) computedBy(isa cpu.Kernels, former []cpu.Kernels) bool {
+	shape := plan.Shape{
+		Dim: c.dim, VDim: c.dim, ElemBytes: c.dtype.Bytes(), AccBytes: c.dtype.AccBytes(),
+	}
+	return slices.ContainsFunc(former, func(k cpu.Kernels) bool {
+		return k.For(&shape) == isa.For(&shape)
+	})
 }
 
 func (b *kernelBench) print(w io.Writer, t table.Writer, x kernelLine) error {
