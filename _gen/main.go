@@ -37,7 +37,7 @@ func run(dir string) error {
 		{"avx512", func(g *gen) { g.kernels(avx512) }},
 		{"avx2", func(g *gen) { g.kernels(avx2) }},
 		{"dot", (*gen).dots},
-		{"tile", (*gen).tiles},
+		{"amx", (*gen).tiles},
 		{"cpu", (*gen).cpu},
 	} {
 		if err := write(dir, f.name, f.fill); err != nil {

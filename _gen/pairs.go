@@ -31,18 +31,7 @@ func (g *gen) softmaxDotOf(vecs int) {
 	g.used = vecs
 	s, words, n := g.arg("s"), g.arg("words"), g.arg("n")
 	m, l, alpha := g.arg("m"), g.arg("l"), g.arg("alpha")
-	base := g.loadPanel(m, 0, g.used)
-	g.maxima(s, words, n, base)
-	p := g.newPowers(false)
-	fade := g.loadPanel(m, 0, g.used)
-	g.storePanel(m, base, g.used)
-	minus := g.constant("-inf")
-	for i := range base {
-		g.keep(g.differs(base[i], minus), base[i])
-		g.VSUBPS(base[i], fade[i], fade[i])
-	}
-	g.exp(p, fade)
-	g.storePanel(alpha, fade, g.used)
+	base, p := g.lift(s, words, n, m, alpha)
 
 	order, sum, to := g.constant("weave"), g.zeros(2*g.used), g.GP64()
 	g.MOVQ(s, to)
@@ -66,13 +55,7 @@ func (g *gen) softmaxDotOf(vecs int) {
 		g.ADDQ(operand.I32(2*g.isa.rowBytes()), s)
 		g.ADDQ(operand.I32(g.isa.rowBytes()), to)
 	})
-	for i := range g.used {
-		g.VADDPS(sum[i], sum[g.used+i], sum[i])
-		x := g.vec()
-		g.VMOVUPS(at(l, i*g.isa.vecBytes()), x)
-		g.VFMADD132PS(at(alpha, i*g.isa.vecBytes()), sum[i], x)
-		g.VMOVUPS(x, at(l, i*g.isa.vecBytes()))
-	}
+	g.total(l, alpha, sum)
 	g.end()
 }
 

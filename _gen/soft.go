@@ -151,7 +151,22 @@ func (g *gen) softmaxOf(vecs int) {
 	g.used = vecs
 	s, words, n := g.arg("s"), g.arg("words"), g.arg("n")
 	m, l, alpha := g.arg("m"), g.arg("l"), g.arg("alpha")
+	base, p := g.lift(s, words, n, m, alpha)
 
+	sum := g.zeros(2 * g.used)
+	g.each(n, 2, func(steps int) {
+		for u := range steps {
+			g.weights(p, s, u, base, sum[u*g.used:])
+		}
+		g.ADDQ(operand.I32(steps*g.isa.rowBytes()), s)
+	})
+	g.total(l, alpha, sum)
+	g.end()
+}
+
+// lift generates the first half of a softmax: the columns' new maxima m, and alpha. It gives what is
+// to be taken from scores.
+func (g *gen) lift(s, words, n, m, alpha reg.GPVirtual) ([]reg.VecVirtual, *powers) {
 	base := g.loadPanel(m, 0, g.used)
 	g.maxima(s, words, n, base)
 	p := g.newPowers(false)
@@ -165,14 +180,11 @@ func (g *gen) softmaxOf(vecs int) {
 	}
 	g.exp(p, fade)
 	g.storePanel(alpha, fade, g.used)
+	return base, p
+}
 
-	sum := g.zeros(2 * g.used)
-	g.each(n, 2, func(steps int) {
-		for u := range steps {
-			g.weights(p, s, u, base, sum[u*g.used:])
-		}
-		g.ADDQ(operand.I32(steps*g.isa.rowBytes()), s)
-	})
+// total generates its end: l = l alpha + sum, of which each column has two parts.
+func (g *gen) total(l, alpha reg.GPVirtual, sum []reg.VecVirtual) {
 	for i := range g.used {
 		g.VADDPS(sum[i], sum[g.used+i], sum[i])
 		x := g.vec()
@@ -180,7 +192,6 @@ func (g *gen) softmaxOf(vecs int) {
 		g.VFMADD132PS(at(alpha, i*g.isa.vecBytes()), sum[i], x)
 		g.VMOVUPS(x, at(l, i*g.isa.vecBytes()))
 	}
-	g.end()
 }
 
 // weights does row u of the panel s.

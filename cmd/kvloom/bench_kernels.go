@@ -265,10 +265,12 @@ func digestOf(s *kvloom.Session[float32], pass plan.Pass, dtype tensors.DType) (
 func peakGFlops(kernels string, threads int) float64 {
 	set, err := simd.ParseISA(kernels)
 	if err != nil || set == simd.Portable {
-		set = min(simd.Best(), simd.AVX512)
-	}
-	if set == simd.Portable {
-		return 0
+		if set = simd.AVX512; simd.Supported(set) != nil {
+			set = simd.AVX2
+		}
+		if simd.Supported(set) != nil {
+			return 0
+		}
 	}
 	const calls, rounds = 20, 1000 // a call cannot be interrupted
 	flops := make([]float64, threads)

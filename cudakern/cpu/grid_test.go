@@ -6,6 +6,7 @@ import (
 	"github.com/kvloom/kvloom/attn"
 	"github.com/kvloom/kvloom/cudakern/cpu/simd"
 	"github.com/kvloom/kvloom/mesh"
+	"github.com/kvloom/kvloom/plan"
 )
 
 // TestGridOf has the cut of the backward pass for workers, heads and lengths: no grid where heads
@@ -81,6 +82,19 @@ func TestShareOfWorkers(t *testing.T) {
 		s := &Store[float32]{ranks: make([]rankMem[float32], ranks)}
 		if d := NewDevice(0, s, pool, nil, DeviceOptions{}); d.runs[0].job.workers != want {
 			t.Errorf("%d ranks: a share of %d, want %d", ranks, d.runs[0].job.workers, want)
+		}
+	}
+}
+
+// TestPastCaches: sums of 32 MiB of all ranks together go past the caches.
+func TestPastCaches(t *testing.T) {
+	for tokens, want := range map[int]bool{1024: false, 8191: false, 8192: true, 1 << 17: true} {
+		h := &plan.Header{Shape: plan.Shape{
+			QTokens: tokens, QHeads: 8, Dim: 128, VDim: 64, AccBytes: 4,
+		}}
+		j := Job[float32]{what: Round{Header: h}}
+		if got := j.pastCaches(); got != want {
+			t.Errorf("%d tokens: %v, want %v", tokens, got, want)
 		}
 	}
 }

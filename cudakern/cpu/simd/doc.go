@@ -45,7 +45,7 @@
 //
 // Blocks of bf16 need not be widened where products of pairs do twice the work of float32, on AMD's
 // processors (AVX512BF16, see dot.go), or where there are tiles, registers of 16 rows by 16 pairs
-// (AMX, see tiles.go). Each call sets the tiles up and gives them back, so that the system never
+// (AMX, see amx.go). Each call sets the tiles up and gives them back, so that the system never
 // has to keep them for a thread at rest.
 //
 // The assembly is written by the program in _gen, which has a module of its own.

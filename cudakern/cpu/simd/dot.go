@@ -16,7 +16,7 @@ import (
 //	dV += P^T dO, dK += dS^T Q          pairs of queries: dO and Q woven, P and dS by rows
 //
 // Tiles are cut at even keys, so that no pair depends on where a group begins to see; for AMX,
-// whose registers take 16 rows of 16 pairs, at multiples of 16 (see tiles.go).
+// whose registers take 16 rows of 16 pairs, at multiples of 16 (see amx.go).
 
 const (
 	tilePairs = maxKeys / 2           // pairs of keys of a tile
@@ -41,7 +41,7 @@ func (sc *Scratch) fitDots(d, dv int) {
 	w := padded(max(d, dv))
 	grow(&sc.dot.woven, w/dimPairs*tilePairs*dimPairs)
 	grow(&sc.dot.ds, (maxKeys+zeroRows)*rowFloats)
-	if w = tileSteps(w) * stepDims; len(sc.dot.clean) < maxKeys*w {
+	if w = amxSteps(w) * stepDims; len(sc.dot.clean) < maxKeys*w {
 		sc.dot.clean = make([]attn.BF16, maxKeys*w)
 		sc.dot.few = [2][]attn.BF16{make([]attn.BF16, maxKeys*w), make([]attn.BF16, maxKeys*w)}
 	}
@@ -64,7 +64,7 @@ func (i ISA) dots() bool { return i >= AVX512BF16 }
 // of a row of a tile, and of the rows of one.
 func (i ISA) unit() (weights, scores int) {
 	if i == AMX {
-		return stepDims, tileRows
+		return stepDims, amxRows
 	}
 	return 2, 2
 }
@@ -110,7 +110,7 @@ func dotSource(isa ISA, buf, src []attn.BF16, t *tile, heads, head, w int) dotRo
 	step, from := heads*w, src[(t.row0*heads+head)*w:]
 	n, pad := max(t.n, minKeys), w
 	if isa == AMX {
-		n, pad = ceilDiv(t.n, tileRows)*tileRows, tileSteps(w)*stepDims
+		n, pad = ceilDiv(t.n, amxRows)*amxRows, amxSteps(w)*stepDims
 	}
 	if n == t.n && pad == w && (isa != AMX || 2*step < farApart) {
 		return dotRows{from, step}
@@ -189,7 +189,7 @@ func (sc *Scratch) scoresDot(isa ISA, dst, panel []float32, r *dotRows, lo, n, h
 	scale float32,
 ) {
 	if isa == AMX {
-		scoresAMX(&dst[0], &panel[0], r.at(lo), r.stride(), n, tileSteps(w), vecs, scale)
+		scoresAMX(&dst[0], &panel[0], r.at(lo), r.stride(), n, amxSteps(w), vecs, scale)
 		return
 	}
 	scoresBF16(&dst[0], &panel[0], r.at(lo), r.stride(), held, w/2, vecs, scale)
@@ -201,7 +201,7 @@ func (sc *Scratch) weighDot(isa ISA, o, p []float32, lo, n, w int, alpha *float3
 	woven := sc.dot.woven
 	if isa == AMX {
 		steps := ceilDiv(n, stepDims)
-		clear(p[n/2*maxLanes : steps*tileRows*maxLanes])
+		clear(p[n/2*maxLanes : steps*amxRows*maxLanes])
 		weighAMX(&o[0], &p[0], &woven[lo/2], steps, padded(w), alpha, vecs)
 		return
 	}

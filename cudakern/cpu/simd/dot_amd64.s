@@ -5570,22 +5570,24 @@ done46:
 	VMAXPS Z2, Z5, Z2
 
 done41:
-	VMOVUPS     constsBF16<>+576(SB), Z3
-	VMOVUPS     constsBF16<>+0(SB), Z4
-	VMOVUPS     constsBF16<>+64(SB), Z5
-	VMOVUPS     constsBF16<>+128(SB), Z6
-	VMOVUPS     constsBF16<>+192(SB), Z7
-	VMOVUPS     constsBF16<>+256(SB), Z8
-	VMOVUPS     constsBF16<>+320(SB), Z9
-	VMOVUPS     constsBF16<>+384(SB), Z10
-	VMOVUPS     constsBF16<>+448(SB), Z11
-	VMOVUPS     (BX), Z12
-	VMOVUPS     64(BX), Z13
-	VMOVUPS     128(BX), Z14
-	VMOVUPS     Z0, (BX)
-	VMOVUPS     Z1, 64(BX)
-	VMOVUPS     Z2, 128(BX)
-	VMOVUPS     constsBF16<>+512(SB), Z15
+	VMOVUPS constsBF16<>+576(SB), Z3
+	VMOVUPS constsBF16<>+0(SB), Z4
+	VMOVUPS constsBF16<>+64(SB), Z5
+	VMOVUPS constsBF16<>+128(SB), Z6
+	VMOVUPS constsBF16<>+192(SB), Z7
+	VMOVUPS constsBF16<>+256(SB), Z8
+	VMOVUPS constsBF16<>+320(SB), Z9
+	VMOVUPS constsBF16<>+384(SB), Z10
+	VMOVUPS constsBF16<>+448(SB), Z11
+	VMOVUPS (BX), Z12
+	VMOVUPS 64(BX), Z13
+	VMOVUPS 128(BX), Z14
+	VMOVUPS Z0, (BX)
+	VMOVUPS Z1, 64(BX)
+	VMOVUPS Z2, 128(BX)
+	VMOVUPS constsBF16<>+512(SB), Z15
+
+	// A column of -Inf alone: 0 in place of its maximum never takes -Inf from -Inf.
 	VCMPPS      $0x04, Z15, Z0, K1
 	VMOVAPS.Z   Z0, K1, Z0
 	VSUBPS      Z0, Z12, Z12
@@ -5832,20 +5834,22 @@ done54:
 	VMAXPS Z1, Z3, Z1
 
 done49:
-	VMOVUPS     constsBF16<>+576(SB), Z2
-	VMOVUPS     constsBF16<>+0(SB), Z3
-	VMOVUPS     constsBF16<>+64(SB), Z4
-	VMOVUPS     constsBF16<>+128(SB), Z5
-	VMOVUPS     constsBF16<>+192(SB), Z6
-	VMOVUPS     constsBF16<>+256(SB), Z7
-	VMOVUPS     constsBF16<>+320(SB), Z8
-	VMOVUPS     constsBF16<>+384(SB), Z9
-	VMOVUPS     constsBF16<>+448(SB), Z10
-	VMOVUPS     (BX), Z11
-	VMOVUPS     64(BX), Z12
-	VMOVUPS     Z0, (BX)
-	VMOVUPS     Z1, 64(BX)
-	VMOVUPS     constsBF16<>+512(SB), Z13
+	VMOVUPS constsBF16<>+576(SB), Z2
+	VMOVUPS constsBF16<>+0(SB), Z3
+	VMOVUPS constsBF16<>+64(SB), Z4
+	VMOVUPS constsBF16<>+128(SB), Z5
+	VMOVUPS constsBF16<>+192(SB), Z6
+	VMOVUPS constsBF16<>+256(SB), Z7
+	VMOVUPS constsBF16<>+320(SB), Z8
+	VMOVUPS constsBF16<>+384(SB), Z9
+	VMOVUPS constsBF16<>+448(SB), Z10
+	VMOVUPS (BX), Z11
+	VMOVUPS 64(BX), Z12
+	VMOVUPS Z0, (BX)
+	VMOVUPS Z1, 64(BX)
+	VMOVUPS constsBF16<>+512(SB), Z13
+
+	// A column of -Inf alone: 0 in place of its maximum never takes -Inf from -Inf.
 	VCMPPS      $0x04, Z13, Z0, K1
 	VMOVAPS.Z   Z0, K1, Z0
 	VSUBPS      Z0, Z11, Z11

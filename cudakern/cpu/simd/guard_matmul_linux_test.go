@@ -244,7 +244,7 @@ func TestGuardedTiles(t *testing.T) {
 		sum := func(a, b []attn.BF16) float32 {
 			return a[0].Float32()*b[0].Float32() + a[1].Float32()*b[1].Float32()
 		}
-		keys, width := tileRows*(1+n%6), steps*stepDims
+		keys, width := amxRows*(1+n%6), steps*stepDims
 		step := width + n
 		k, qt := s.halves((keys-1)*step+width), s.pairsOf(panel(isa, width/2, vecs))
 		dst := s.blank(panel(isa, keys, vecs))
@@ -257,7 +257,7 @@ func TestGuardedTiles(t *testing.T) {
 			return x, lane < in
 		})
 
-		dims, pairs := tileRows*(1+n%5), tileRows*steps
+		dims, pairs := amxRows*(1+n%5), amxRows*steps
 		p, v := s.pairsOf(panel(isa, pairs, vecs)), s.pairsOf((dims-1)*tilePairs+pairs)
 		o, alpha := s.floats(panel(isa, dims, vecs)), s.floats(in)
 		if n%2 == 0 {
@@ -276,13 +276,13 @@ func TestGuardedTiles(t *testing.T) {
 			return x + alpha[lane]*was[i], true
 		})
 
-		columns, steps := tileRows*(1+n%4), vecs-1
-		a, b := s.halves((keys-1)*wideRow+steps*stepDims), s.pairsOf(steps*tileRows*columns)
+		columns, steps := amxRows*(1+n%4), vecs-1
+		a, b := s.halves((keys-1)*wideRow+steps*stepDims), s.pairsOf(steps*amxRows*columns)
 		c := s.floats(keys * columns)
 		was = append([]float32(nil), c...)
 		outerAMX(&c[0], word(a), &b[0], keys, columns, steps)
 		s.want("outer", c, func(i int) (x float32, ok bool) {
-			for y := range steps * tileRows {
+			for y := range steps * amxRows {
 				x += sum(a[i/columns*wideRow+2*y:], numbers(b)[2*(y*columns+i%columns):])
 			}
 			return x + was[i], true

@@ -92,7 +92,7 @@ func MultiplyAdds(isa ISA, rounds int) (flops float64) {
 	switch {
 	case isa == AMX:
 		peakAMX(rounds)
-		return float64(rounds) * 6 * tileRows * tileRows * stepDims * 2
+		return float64(rounds) * 6 * amxRows * amxRows * stepDims * 2
 	case isa >= AVX512:
 		isa.peak(rounds)
 		return float64(rounds) * 8 * 24 * 16 * 2
